@@ -1,0 +1,110 @@
+/* local.h - messages between the actors of one rank. Private to actors/.
+ *
+ *   MetaClient --READ(key)--> Receiver --VALIDATE--> Validator
+ *   MetaClient <--READ_DONE-- Receiver   (bytes staged and verified, or why not)
+ *   MetaClient --STOP(key)--> Receiver, answered by STOPPED when nothing of key can land any more
+ *   MetaClient --FLIP(key)--> Receiver, answered by FLIPPED when live memory is that version
+ *   MetaClient --GRANT(key)--> Sender (peers may read for this round), --REVOKE(key)--> Sender
+ *   MetaClient --PLAN--> Converter -> Planner, answered by PLANNED
+ *
+ * Each request has at most one outstanding; answers repeat the key. The MetaClient owns the
+ * protocol state (docs/protocol.md): Receiver and Sender know only the round they were told of.
+ */
+#ifndef WEFT_ACTORS_LOCAL_H
+#define WEFT_ACTORS_LOCAL_H
+
+#include "actors/messages.h"
+#include "actors/plan.h"
+#include "actors/rank.h"
+#include "actors/round.h"
+
+enum wf_local_kind {
+    WF_LOCAL_PLAN = 0x300, /* to Converter; carries the MEMBERS frame */
+    WF_LOCAL_PLANNED,      /* to MetaClient, Sender, Receiver */
+    WF_LOCAL_READ,
+    WF_LOCAL_READ_DONE,
+    WF_LOCAL_STOP,
+    WF_LOCAL_STOPPED,
+    WF_LOCAL_FLIP,
+    WF_LOCAL_FLIPPED,
+    WF_LOCAL_DROP, /* to Receiver: forget what is staged for key */
+    WF_LOCAL_GRANT,
+    WF_LOCAL_REVOKE,
+    WF_LOCAL_SNAPSHOT, /* to Sender: copy the weights into a slot */
+    WF_LOCAL_SNAPSHOT_DONE,
+};
+
+/* The agreed plan, shared by reference count among the rank's actors. */
+struct wf_agreed {
+    uint32_t references;
+    struct wf_model *model;  /* NULL when borrowed from options */
+    struct wf_frame members; /* peers[] with addresses and incarnations; owns */
+    struct wf_plan *plan;
+    struct wf_layout **layouts; /* by member order: train ranks, then infer ranks */
+    uint32_t train_ranks, infer_ranks;
+    uint64_t build_ns;
+};
+struct wf_agreed *wf_agreed_hold(struct wf_agreed *agreed);
+void wf_agreed_release(struct wf_agreed *agreed);
+
+/* One struct serves all: which fields mean something follows from the kind. */
+struct wf_local_msg {
+    struct wf_msg msg;
+    struct wf_round_key round;
+    struct wf_agreed *agreed; /* PLANNED: holds a reference */
+    struct wf_frame members;  /* PLAN: owns */
+    uint64_t deadline_ns;     /* READ: on the loop's clock */
+    uint64_t slot;            /* GRANT, SNAPSHOT */
+    enum wf_status status;    /* of answers */
+    struct wf_error error;
+    struct wf_culprit culprit;
+    uint64_t bytes, grant_ns, transfer_ns, verify_ns, flip_ns, digest_mismatches;
+    struct wf_el_transport transports[4];
+    uint32_t transport_count;
+};
+/* malloc'd, zeroed, with a release that frees what it owns; NULL never (asserts on no memory). */
+struct wf_local_msg *wf_local_msg_new(enum wf_local_kind kind, struct wf_actor *from);
+
+/* --- the parts a rank is made of (constructed by rank.c) ---------------------------------------
+ */
+struct wf_meta_client;
+struct wf_converter;
+struct wf_planner;
+struct wf_sender;
+struct wf_receiver;
+struct wf_validator;
+
+/* The rank as its parts see it. */
+struct wf_rank {
+    struct wf_loop *loop;
+    struct wf_rank_options options; /* deep copy where the header says so */
+    struct wf_recipe recipe;
+    struct wf_layout *layout;
+    uint32_t *order; /* layout tensor -> options.tensors index */
+    uint64_t incarnation;
+    char address[WF_ADDRESS_MAX]; /* the peer listener's, bound */
+    struct wf_meta_client *client;
+    struct wf_converter *converter;
+    struct wf_planner *planner;
+    struct wf_sender *sender;       /* train */
+    struct wf_receiver *receiver;   /* infer */
+    struct wf_validator *validator; /* infer */
+};
+
+/* Each part: _new makes it on the rank's loop, _actor gives its actor, _close stops new work and
+ * drops connections, _free after the loop has turned until it is quiet. */
+#define WF_PART(name)                                                                 \
+    enum wf_status wf_##name##_new(struct wf_rank *rank, struct wf_##name **part_out, \
+                                   struct wf_error *error);                           \
+    struct wf_actor *wf_##name##_actor(struct wf_##name *part);                       \
+    void wf_##name##_close(struct wf_##name *part);                                   \
+    void wf_##name##_free(struct wf_##name *part);
+WF_PART(meta_client)
+WF_PART(converter)
+WF_PART(planner)
+WF_PART(sender)
+WF_PART(receiver)
+WF_PART(validator)
+#undef WF_PART
+
+#endif

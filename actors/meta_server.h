@@ -1,0 +1,62 @@
+/* meta_server.h - the MetaServer: discovery, agreement, epochs, leases, rounds, votes, reports.
+ *
+ * One actor on one loop; its whole outside is the env's wire. It implements the server's part of
+ * docs/protocol.md. The journal's records are written through `journal` in the order the protocol
+ * demands (term, GENERATION, OPEN, DECIDE before the frames that need them).
+ */
+#ifndef WEFT_ACTORS_META_SERVER_H
+#define WEFT_ACTORS_META_SERVER_H
+
+#include "actors/messages.h"
+#include "actors/rank.h"
+#include "actors/round.h"
+#include "runtime/loop.h"
+
+struct wf_meta_server;
+
+enum wf_journal_kind {
+    WF_JOURNAL_TERM,
+    WF_JOURNAL_GENERATION,
+    WF_JOURNAL_EPOCH,
+    WF_JOURNAL_OPEN,
+    WF_JOURNAL_DECIDE,
+    WF_JOURNAL_COMMITTED,
+};
+struct wf_journal_record {
+    enum wf_journal_kind kind;
+    uint64_t term, epoch, counter;
+    struct wf_round_key round;
+    enum wf_commit_policy policy;
+    const struct wf_el_member *members; /* OPEN */
+    uint32_t member_count;
+    const struct wf_el_unit *engines; /* DECIDE, COMMITTED */
+    uint32_t engine_count;
+};
+
+struct wf_server_options {
+    const char *job;
+    const char *listen;
+    uint32_t train_ranks;
+    uint32_t infer_ranks;
+    uint32_t engines;
+    const uint32_t *engine_of; /* infer_ranks entries: the engine of each infer rank; copied */
+    enum wf_commit_policy policy;
+    uint64_t every;      /* sync every n-th published step; 0 and 1: each */
+    bool drop_to_latest; /* snapshot only */
+    bool fill;
+    struct wf_timeouts timeouts;
+    uint32_t attempts_max; /* of one version before it is given up; default 3 */
+    /* Must be durable when it returns OK; may be NULL (nothing survives the server). */
+    enum wf_status (*journal)(void *user, const struct wf_journal_record *record);
+    void *user;
+    void (*ended)(void *user, const struct wf_error *why); /* loop thread; the job is over */
+};
+
+/* Loop thread. bound_out gets the address ranks connect to. */
+enum wf_status wf_meta_server_new(struct wf_loop *loop, const struct wf_server_options *options,
+                                  char bound_out[WF_ADDRESS_MAX],
+                                  struct wf_meta_server **server_out, struct wf_error *error);
+void wf_meta_server_close(struct wf_meta_server *server); /* tells everybody LEAVE */
+void wf_meta_server_free(struct wf_meta_server *server);
+
+#endif

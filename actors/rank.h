@@ -1,0 +1,119 @@
+/* rank.h - one rank of a job: the facade over its actors, for hosts (weft run, the simulator, later
+ * the public library).
+ *
+ * A rank is made on a loop with wf_rank_new, which registers its tensors against the layout its
+ * recipe implies, listens for peers and connects to the MetaServer; everything else happens by
+ * turns of the loop. The host is told what matters through hooks, which are called from an actor's
+ * turn on the loop's thread, never from inside one of the host's own calls, and must not block;
+ * long work answers later.
+ *
+ * Actors inside: MetaClient (protocol state, lease, connection to the server), Converter (layouts),
+ * Planner (the plan), on the train side Sender, on the infer side Receiver and Validator.
+ */
+#ifndef WEFT_ACTORS_RANK_H
+#define WEFT_ACTORS_RANK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "actors/messages.h"
+#include "actors/plan.h"
+#include "actors/round.h"
+#include "models/layout.h"
+#include "runtime/loop.h"
+#include "runtime/status.h"
+#include "transports/transport.h"
+
+struct wf_rank;
+
+/* All hooks may be NULL except where said; `host` is wf_rank_options.host. */
+struct wf_rank_hooks {
+    /* Infer. Stop using the weights and drain what is in flight; then call
+     * wf_rank_quiesced(rank). The rank waits for it under the deadline `quiesce_ns`. Needed. */
+    void (*quiesce)(void *host, struct wf_rank *rank);
+    /* Infer. All ranks of the engine hold `version`: serve again. Needed. Also after an abort that
+     * follows a quiesce, with the old version. */
+    void (*resume)(void *host, struct wf_rank *rank, struct wf_version version);
+    /* Infer, between quiesce and resume, after the local copy: the engine's own work on the new
+     * weights (derived tensors). A status other than OK keeps the engine gated. */
+    enum wf_status (*after_write)(void *host, struct wf_rank *rank, struct wf_version version);
+    /* Train. Generation known, plan agreed: publishing may begin. Called again, with
+     * `restarted` true, when a new generation began because another train rank was lost: publish
+     * the current weights again. */
+    void (*ready)(void *host, struct wf_rank *rank, bool restarted);
+    /* Train. Every decided engine has version v (`engines` of them): buffers are the host's again.
+     */
+    void (*released)(void *host, struct wf_rank *rank, struct wf_version version, uint32_t engines);
+    /* Train and infer. The attempt ended without a commit; train: buffers are the host's again. */
+    void (*aborted)(void *host, struct wf_rank *rank, struct wf_version version, uint64_t attempt,
+                    const struct wf_culprit *culprit);
+    /* The rank cannot go on (refused, disagreement, job ended: status CLOSED). Nothing follows. */
+    void (*ended)(void *host, struct wf_rank *rank, const struct wf_error *why);
+};
+
+struct wf_timeouts {
+    uint64_t connect_ns, lease_ns, heartbeat_ns, join_ns, plan_ns;
+    uint64_t round_ns;   /* OPEN to the last vote */
+    uint64_t quiesce_ns; /* QUIESCE to QUIESCED */
+    uint64_t flip_ns;    /* FLIP to RESUMED */
+    uint64_t repeat_ns;  /* the server repeats what is unanswered this often */
+};
+extern const struct wf_timeouts wf_timeouts_default;
+
+struct wf_rank_tensor {
+    struct wf_live_tensor live; /* name, dtype, shape, strides */
+    void *address;
+    uint32_t region; /* index into regions */
+    uint64_t offset; /* in that region */
+};
+
+struct wf_rank_options {
+    const char *job;       /* <= 64 bytes */
+    const char *server;    /* address of the MetaServer */
+    const char *listen;    /* where peers reach this rank; "unix:@weft-*" style or tcp */
+    const char *host_name; /* equal names are one host */
+    enum wf_side side;
+    uint32_t rank;                   /* within its side */
+    uint32_t engine;                 /* infer: over all groups */
+    const char *group;               /* name of the group the recipe belongs to */
+    uint32_t group_rank;             /* rank within the group: what the recipe's coordinates mean */
+    const struct wf_model *model;    /* borrows */
+    const struct wf_recipe *recipe;  /* copied */
+    const struct wf_region *regions; /* borrows until free */
+    uint32_t region_count;
+    const struct wf_rank_tensor *tensors; /* copied */
+    uint32_t tensor_count;
+    const char *const *ignore;
+    uint32_t ignore_count;
+    enum wf_publish_mode publish;   /* train */
+    enum wf_update_mode mode;       /* infer */
+    uint64_t staging_bytes_max;     /* infer; 0: as much as the weights need */
+    struct wf_transport *transport; /* borrows */
+    uint32_t capacity_jobs;         /* digests and flips at a time; 0: 1 */
+    struct wf_timeouts timeouts;
+    struct wf_rank_hooks hooks;
+    void *host;
+    bool skip_quiesce; /* test only: flips without asking; torn reads are expected */
+};
+
+/* Loop thread. Refusals of the tensors are given here; refusals of others come by `ended`. */
+enum wf_status wf_rank_new(struct wf_loop *loop, const struct wf_rank_options *options,
+                           struct wf_rank **rank_out, struct wf_error *error);
+/* Train: the weights are `step` and stable until released or aborted (hold), or until this returns
+ * plus the snapshot's own hook (snapshot: `released` is not needed; publish again any time).
+ * AGAIN: an earlier version still holds the buffers (hold). REFUSED: not newer. */
+enum wf_status wf_rank_publish(struct wf_rank *rank, uint64_t step, const char *label,
+                               struct wf_error *error);
+/* Train: nothing more will be published; weights stay as they are, fills may read them. */
+void wf_rank_idle(struct wf_rank *rank);
+/* Infer: the answer to the quiesce hook. */
+void wf_rank_quiesced(struct wf_rank *rank);
+/* Sends a NOTE about a version to the server (for reports). */
+void wf_rank_note(struct wf_rank *rank, const struct wf_frame_note *note);
+/* What this rank holds and serves. */
+struct wf_version wf_rank_live(const struct wf_rank *rank);
+/* Leaves the job: no new work; `ended` follows when nothing of it can land any more. */
+void wf_rank_close(struct wf_rank *rank);
+void wf_rank_free(struct wf_rank *rank); /* after ended, or before the first turn */
+
+#endif

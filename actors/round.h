@@ -1,0 +1,62 @@
+/* round.h - versions, round keys, culprits: the values that frames and actors share. Pure. */
+#ifndef WEFT_ACTORS_ROUND_H
+#define WEFT_ACTORS_ROUND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "actors/plan.h"
+#include "runtime/status.h"
+
+enum {
+    WF_LABEL_MAX = 65, /* bytes of a user's label with its NUL */
+    WF_JOB_NAME_MAX = 65,
+    WF_HOST_MAX = 65,
+    WF_OBJECT_MAX = 300,
+    WF_REASON_MAX = 400,
+    WF_ENGINES_MAX = 4096,
+    WF_RANKS_MAX = 65536,
+    WF_MODELS_MAX = 32,
+};
+
+/* (generation, step), ordered lexicographically; all zero is "none". Text: "term.counter.step". */
+struct wf_version {
+    uint64_t term, counter, step;
+};
+
+/* The key of a round: in every frame of it; only exact matches count. */
+struct wf_round_key {
+    uint64_t term; /* of the server that opened it */
+    uint64_t epoch;
+    uint64_t models; /* bit i: model i of the job's list takes part; bit 0 is "main" */
+    struct wf_version version;
+    uint64_t attempt; /* from 1; a failed attempt is burned */
+};
+
+enum wf_commit_policy { WF_COMMIT_ALL, WF_COMMIT_EACH /* quorum is reserved */ };
+enum wf_publish_mode { WF_PUBLISH_HOLD, WF_PUBLISH_SNAPSHOT };
+enum wf_update_mode { WF_MODE_STAGED /* in_place is reserved */ };
+
+/* States as sketches of the protocol name them (docs/protocol.md). */
+enum wf_rank_state { WF_RANK_NONE, WF_RANK_READ, WF_RANK_DOUBT, WF_RANK_TOLD, WF_RANK_FLIPPED };
+enum wf_train_state { WF_TRAINER_TRAIN, WF_TRAINER_HOLD, WF_TRAINER_DONE, WF_TRAINER_REBORN };
+
+/* Who is to blame, so that the cause travels with the abort. Empty reason: nobody. */
+struct wf_culprit {
+    uint64_t side; /* enum wf_side; 2: the server */
+    uint64_t rank;
+    uint64_t engine;
+    char host[WF_HOST_MAX];
+    char object[WF_OBJECT_MAX]; /* "box 7 of model.layers.3.mlp.down_proj.weight" */
+    char reason[WF_REASON_MAX];
+};
+
+int wf_version_compare(struct wf_version a, struct wf_version b); /* <0, 0, >0 */
+bool wf_version_is_none(struct wf_version v);
+bool wf_round_key_equal(const struct wf_round_key *a, const struct wf_round_key *b);
+/* Order of rounds: term, then epoch, version, attempt. */
+int wf_round_key_compare(const struct wf_round_key *a, const struct wf_round_key *b);
+enum { WF_VERSION_TEXT = 64 };
+void wf_version_format(struct wf_version v, char text_out[WF_VERSION_TEXT]);
+
+#endif

@@ -1,0 +1,65 @@
+/* job.h - a job file: one YAML document checked against a schema, turned into plain values.
+ *
+ * The schema is a table (config/job.c) that also prints docs/job-file.md's reference. An error
+ * names the file, the line, the key, what was expected, and the nearest valid key. Keys of later
+ * versions are known by name and refused as "not supported yet". Relative paths are relative to the
+ * job file's folder; `~` and variables are not expanded.
+ */
+#ifndef WEFT_CONFIG_JOB_H
+#define WEFT_CONFIG_JOB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "actors/rank.h"
+#include "actors/round.h"
+#include "runtime/status.h"
+
+enum { WF_GROUPS_MAX = 64, WF_IGNORE_MAX = 64, WF_PATH_MAX = 1024 };
+
+struct wf_job_group {
+    char name[WF_LABEL_MAX];
+    char spec[WF_SPEC_MAX];
+    enum wf_update_mode mode;
+    char staging[32]; /* "host" */
+    char ignore[WF_IGNORE_MAX][WF_NAME_MAX];
+    uint32_t ignore_count;
+};
+
+struct wf_job_file {
+    char path[WF_PATH_MAX]; /* of the file */
+    char name[WF_JOB_NAME_MAX];
+    char model[WF_PATH_MAX]; /* HF folder, or a config.json */
+    char train_spec[WF_SPEC_MAX];
+    enum wf_publish_mode publish;
+    struct wf_job_group infer[WF_GROUPS_MAX]; /* ranks are numbered in list order */
+    uint32_t infer_count;
+    struct {
+        enum wf_commit_policy commit;
+        uint64_t every;
+        bool drop_to_latest;
+        uint64_t validate_every; /* element check every n versions; default 1; 0 never */
+        bool fill;
+        bool extras_refuse; /* extra tensors in an HF folder: refuse instead of warn */
+    } policy;
+    struct {
+        char prefer[32];   /* "auto" or "shm" */
+        bool share_memory; /* test: false makes trainers use memory that cannot be mapped */
+        uint64_t transit_budget_bytes;
+    } transport;
+    struct wf_timeouts timeouts;
+    struct {
+        char listen[WF_ADDRESS_MAX];  /* default: an abstract unix address of this run */
+        char address[WF_ADDRESS_MAX]; /* an already running server, or "" */
+    } server;
+    struct {
+        uint64_t versions; /* default 5 */
+        bool readers;      /* default true */
+        bool skip_pause;   /* test-only switch: flips without the pause */
+    } run;
+    char report[WF_PATH_MAX]; /* "" is none */
+};
+
+enum wf_status wf_job_load(const char *path, struct wf_job_file *job_out, struct wf_error *error);
+
+#endif

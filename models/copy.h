@@ -1,0 +1,40 @@
+/* copy.h - the copy engine: strided boxes, with a cast on the way. Pure; any thread.
+ *
+ * One pass: each source byte is read once and each destination byte written once. Long inner runs
+ * go as runs (with streaming stores where the run and the whole are large); boxes whose inner runs
+ * are short, or whose sides order the axes differently (a transpose), are tiled.
+ */
+#ifndef WEFT_MODELS_COPY_H
+#define WEFT_MODELS_COPY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "models/dtype.h"
+#include "models/piece.h"
+
+struct wf_copy_part {
+    uint64_t first, count; /* elements of the box in row-major order of its axes */
+};
+
+/* Copies elements [part.first, part.first + part.count) of the box from src_base to dst_base,
+ * casting src_dtype to dst_dtype by casts.h. The caller has checked that the box lies inside both
+ * buffers (wf_box_within). The buffers do not overlap. */
+void wf_copy_box(const struct wf_box *box, const void *src_base, enum wf_dtype src_dtype,
+                 void *dst_base, enum wf_dtype dst_dtype, struct wf_copy_part part);
+
+/* True if every byte the box touches lies inside [0, src_bytes) and [0, dst_bytes). Never
+ * overflows: boxes also come from peers. */
+bool wf_box_within(const struct wf_box *box, uint32_t src_elem_bytes, uint64_t src_bytes,
+                   uint32_t dst_elem_bytes, uint64_t dst_bytes);
+
+/* XXH3-64 of elements [part] of one side of the box in row-major order, as they would be after a
+ * cast to `as_dtype`: what the origin and the reader both compute (a digest does not depend on
+ * strides). `side_dst` false: read by src steps from base with dtype `dtype`. */
+uint64_t wf_box_digest(const struct wf_box *box, bool side_dst, const void *base,
+                       enum wf_dtype dtype, enum wf_dtype as_dtype, struct wf_copy_part part);
+
+/* Writes the fill byte over a box's dst side. */
+void wf_fill_box(const struct wf_box *box, void *dst_base, uint32_t elem_bytes, uint8_t byte);
+
+#endif

@@ -1,0 +1,60 @@
+/* recipe.h - the few numbers from which a layout follows, and their SPEC text.
+ *
+ * SPEC is "engine:key=value,...", for example "megatron:tp=2,pp=2,vocab_div=128" or
+ * "vllm:tp=2,engines=2". An unknown engine or key is refused with the nearest known one; a key
+ * given twice, a number with a suffix, sign or leading zero, and sizes whose product does not fit
+ * are refused. Keys that later versions will use are known by name and refused as "not supported
+ * yet".
+ *
+ * Pure. A recipe is a plain value; two with equal canonical text (wf_recipe_format) are equal.
+ */
+#ifndef WEFT_MODELS_RECIPE_H
+#define WEFT_MODELS_RECIPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "models/config.h"
+#include "models/dtype.h"
+#include "runtime/status.h"
+
+struct wf_engine; /* models/engines/engine.h: tables of names, cuts and fuse rules */
+
+enum {
+    WF_SPEC_MAX = 1024,
+    WF_VERSION_TEXT_MAX = 32,
+    WF_PIPELINE_TEXT_MAX = 256,
+    WF_WORLD_MAX = 65536
+};
+
+struct wf_recipe {
+    const struct wf_engine *engine;
+    char version[WF_VERSION_TEXT_MAX]; /* of the framework; the newest known unless given */
+    enum wf_dtype dtype;               /* of the tensors; NONE means the model's */
+    uint32_t tp, pp, dp, cp, vpp, engines;
+    uint32_t vocab_multiple; /* whole multiple that the vocabulary is padded to; 1 is no padding */
+    uint32_t first, last;    /* megatron: layers of the first and last stage; 0 is not given */
+    bool account_embedding, account_loss; /* megatron `account` */
+    char order[32];                       /* megatron rank order; default "tp-cp-ep-dp-pp" */
+    char layout[WF_PIPELINE_TEXT_MAX];    /* megatron explicit stages */
+    bool local_names;                     /* megatron names=local instead of te */
+};
+
+/* Where a rank stands. */
+struct wf_coordinates {
+    uint32_t engine; /* which engine of the group (vllm engines=N); 0 for trainers */
+    uint32_t tp, pp, dp, cp;
+};
+
+enum wf_status wf_recipe_parse(const char *spec, const struct wf_model *model,
+                               struct wf_recipe *recipe_out, struct wf_error *error);
+/* Canonical text: every key that is not at its default, in a fixed order. Always fits. */
+void wf_recipe_format(const struct wf_recipe *recipe, char text_out[WF_SPEC_MAX]);
+/* Ranks in all: 1..WF_WORLD_MAX, guaranteed by wf_recipe_parse. */
+uint32_t wf_recipe_world(const struct wf_recipe *recipe);
+/* Ranks of one engine (for trainers the world). */
+uint32_t wf_recipe_ranks_per_engine(const struct wf_recipe *recipe);
+struct wf_coordinates wf_recipe_coordinates(const struct wf_recipe *recipe, uint32_t rank);
+
+#endif

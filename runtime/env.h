@@ -1,0 +1,107 @@
+/* env.h - everything outside a rank goes through this table: clock, choices, wire, jobs.
+ *
+ * Actors never call the operating system. They ask their loop's env, and there are two:
+ * wf_env_real_new (sockets, threads, CLOCK_MONOTONIC) and the simulator's (runtime/env_sim.h:
+ * virtual time, a seeded choice source, links with latency and faults). One contract suite
+ * (tests/contract/wire.c) runs on both. An env belongs to one loop; all calls are made on the
+ * loop's thread and never block.
+ *
+ * Wire. A connection carries whole frames, in order, at most WF_FRAME_MAX bytes each, until it
+ * closes. Addresses are "tcp:HOST:PORT" (port 0 picks one), "unix:PATH" and "unix:@NAME" (abstract;
+ * NAME ends with the kernel's choice when it ends in '*'). What happens arrives as messages to the
+ * actor that owns the connection or listener:
+ *
+ *   WF_WIRE_OPENED   connect succeeded, or a listener accepted (then `listener` is not 0)
+ *   WF_WIRE_FRAME    `bytes`, `len_bytes`; `fd` is a descriptor passed along with it or -1. Whoever
+ *                    wants it sets msg->fd = -1 and then owns it; otherwise release closes it
+ *   WF_WIRE_CLOSED   the last message of a connection, unless the owner closed it itself; `status`
+ *                    and `text` say why. A connect that failed gives this without OPENED
+ *
+ * A peer that sends a frame longer than the limit, or half a frame for longer than the frame
+ * timeout, is closed with PROTOCOL. On the stream a frame is a 4-byte magic "WFT1", a 4-byte
+ * little-endian length, then the payload; the magic's first byte cannot begin an HTTP method, so
+ * one port can serve both.
+ */
+#ifndef WEFT_RUNTIME_ENV_H
+#define WEFT_RUNTIME_ENV_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/actor.h"
+#include "runtime/status.h"
+
+struct wf_env;
+struct wf_job;
+
+enum {
+    WF_FRAME_MAX = 4 << 20,       /* bytes of one frame's payload */
+    WF_ADDRESS_MAX = 300,         /* bytes of an address string with its NUL */
+    WF_SEND_QUEUE_MAX = 64 << 20, /* bytes that may wait to leave on one connection */
+    WF_CONNECTIONS_MAX = 16384,   /* per env; one more is refused, accept included */
+};
+
+enum wf_wire_kind { WF_WIRE_OPENED = 0x100, WF_WIRE_FRAME, WF_WIRE_CLOSED };
+
+struct wf_wire_msg {
+    struct wf_msg msg; /* kind is one of enum wf_wire_kind; lane is CONTROL */
+    uint64_t conn;     /* never 0, never used twice by one env */
+    uint64_t listener; /* OPENED: the listener that accepted it, else 0 */
+    const uint8_t *bytes;
+    size_t len_bytes;
+    int fd;
+    enum wf_status status; /* CLOSED: why */
+    char text[256];        /* CLOSED: why; OPENED: the peer's address */
+};
+
+struct wf_env_ops {
+    uint64_t (*now_ns)(struct wf_env *env); /* monotonic */
+    uint64_t (*wall_s)(struct wf_env *env); /* seconds since 1970; only for terms and logs */
+    uint64_t (*choose)(struct wf_env *env, uint64_t n); /* 0..n-1, n > 0; every free decision */
+    void (*random)(struct wf_env *env, void *bytes, size_t len_bytes); /* keys, incarnations */
+
+    enum wf_status (*listen)(struct wf_env *env, struct wf_actor *owner, const char *address,
+                             char bound_out[WF_ADDRESS_MAX], uint64_t *listener_out,
+                             struct wf_error *error);
+    /* Returns at once; OPENED or CLOSED follows as a message. */
+    enum wf_status (*connect)(struct wf_env *env, struct wf_actor *owner, const char *address,
+                              uint64_t *conn_out, struct wf_error *error);
+    /* Copies `bytes`. `fd` (or -1) is duplicated by the kernel and stays the caller's; it needs a
+     * unix connection. NO_RESOURCE: the send queue is full; CLOSED: no such connection any more. */
+    enum wf_status (*send)(struct wf_env *env, uint64_t conn, const void *bytes, size_t len_bytes,
+                           int fd);
+    /* A connection or listener of this env; unknown ids are ignored. Frames queued are still sent
+     * if the peer takes them. No message about it comes after this. */
+    void (*close)(struct wf_env *env, uint64_t conn_or_listener);
+
+    /* Runs job->work on a pool thread (real) or after a chosen virtual time (sim), then sends
+     * &job->done to job->owner. */
+    void (*job)(struct wf_env *env, struct wf_job *job);
+};
+
+struct wf_env {
+    const struct wf_env_ops *ops;
+};
+
+/* A piece of CPU-heavy pure work. The caller owns the memory until `done` comes back. */
+struct wf_job {
+    struct wf_msg done;     /* kind and release set by the caller; sent to owner after work */
+    struct wf_actor *owner; /* borrows */
+    void (*work)(struct wf_job *job); /* touches nothing but what the job points to */
+    const char *name;                 /* for traces */
+    struct wf_mail link;              /* the pool's */
+};
+
+struct wf_env_real_options {
+    unsigned workers;          /* threads for jobs; 0 means 1 */
+    uint64_t frame_timeout_ns; /* half a frame may wait this long; 0 means 10 s */
+};
+
+/* The env of a loop of this process. `loop` must have been made with wf_loop_init and has a poller.
+ * Gives *env_out; free with wf_env_real_free after the loop's last turn. */
+struct wf_loop;
+enum wf_status wf_env_real_new(struct wf_loop *loop, const struct wf_env_real_options *options,
+                               struct wf_env **env_out, struct wf_error *error);
+void wf_env_real_free(struct wf_env *env);
+
+#endif

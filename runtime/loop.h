@@ -1,0 +1,93 @@
+/* loop.h - one thread, all actors of one rank: passes, timers, watches, sleeping.
+ *
+ * A pass (wf_loop_turn) fires due timers, runs each actor that was scheduled at its start once (at
+ * most WF_TURN_MESSAGES messages each, control before data), and looks at the poller at most every
+ * 50 us or 64 passes while there is work. wf_loop_run repeats passes and sleeps when nothing moved:
+ * it spins `spin_ns`, marks inboxes empty, and only then blocks in the poller until a descriptor, a
+ * timer or a wake from another thread. An idle loop does not wake.
+ *
+ * Under the simulator the loop has no poller and nobody calls wf_loop_run: the simulator calls
+ * wf_loop_turn and wf_loop_next_timer_ns and moves virtual time itself.
+ *
+ * All functions are for the loop's thread unless marked "any thread"; they assert it.
+ */
+#ifndef WEFT_RUNTIME_LOOP_H
+#define WEFT_RUNTIME_LOOP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/actor.h"
+#include "runtime/env.h"
+#include "runtime/status.h"
+
+enum { WF_TURN_MESSAGES = 100 };
+#define WF_NEVER_NS UINT64_MAX
+
+enum wf_poller_kind { WF_POLLER_NONE, WF_POLLER_EPOLL, WF_POLLER_LIBEVENT };
+
+struct wf_loop_options {
+    enum wf_poller_kind poller; /* NONE under the simulator */
+    uint64_t spin_ns;           /* how long to spin before sleeping; default 20 us, 0 is none */
+};
+
+/* Makes a loop. With a poller the loop may block and be woken; *loop_out is freed by
+ * wf_loop_free after every actor was closed and finished. */
+enum wf_status wf_loop_new(const struct wf_loop_options *options, struct wf_loop **loop_out,
+                           struct wf_error *error);
+void wf_loop_free(struct wf_loop *loop);
+
+/* The env, set once after wf_loop_new (the real env needs the loop's poller). */
+void wf_loop_set_env(struct wf_loop *loop, struct wf_env *env);
+struct wf_env *wf_loop_env(struct wf_loop *loop);
+
+/* The time of the current pass: one clock read a pass. */
+uint64_t wf_loop_now_ns(struct wf_loop *loop);
+
+/* One pass; true if anything moved. */
+bool wf_loop_turn(struct wf_loop *loop);
+/* True if an actor is scheduled now. */
+bool wf_loop_has_work(struct wf_loop *loop);
+/* When the next timer is due, or WF_NEVER_NS. */
+uint64_t wf_loop_next_timer_ns(struct wf_loop *loop);
+/* Turns and sleeps until wf_loop_stop. */
+void wf_loop_run(struct wf_loop *loop);
+/* Any thread, also from a signal handler: makes wf_loop_run return after its pass. */
+void wf_loop_stop(struct wf_loop *loop);
+
+/* --- timers: caller-owned memory; zeroed is an unarmed timer --------------------------------- */
+struct wf_timer {
+    uint64_t due_ns;
+    uint64_t order; /* equal times fire in the order of arming */
+    void (*fire)(struct wf_timer *timer);
+    const char *name; /* borrows: the wait's name, which appears when it passes */
+    uint32_t heap_index_plus_1;
+};
+/* Arms or re-arms; fire runs in a pass of this loop with the timer already unarmed. */
+void wf_timer_arm(struct wf_loop *loop, struct wf_timer *timer, uint64_t due_ns);
+void wf_timer_cancel(struct wf_loop *loop, struct wf_timer *timer); /* unarmed is fine */
+bool wf_timer_is_armed(const struct wf_timer *timer);
+
+/* --- watches: descriptors, for the real env and transports only ------------------------------ */
+enum { WF_READABLE = 1, WF_WRITABLE = 2, WF_HANGUP = 4 };
+struct wf_watch {
+    int fd;
+    unsigned events; /* wanted: WF_READABLE | WF_WRITABLE, or 0 while it waits */
+    void (*ready)(struct wf_watch *watch, unsigned events); /* in a pass, never inside the poller */
+    void *poller_data;                                      /* the poller's */
+    struct wf_watch *next_ready;                            /* the loop's */
+    unsigned pending;
+};
+enum wf_status wf_watch_add(struct wf_loop *loop, struct wf_watch *watch);
+enum wf_status wf_watch_modify(struct wf_loop *loop, struct wf_watch *watch, unsigned events);
+void wf_watch_remove(struct wf_loop *loop,
+                     struct wf_watch *watch); /* ready will not be called again */
+
+/* Counters for tests and `weft status`. */
+struct wf_loop_stats {
+    uint64_t passes, messages, sleeps, wakes;
+};
+struct wf_loop_stats wf_loop_stats(const struct wf_loop *loop);
+
+#endif

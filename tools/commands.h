@@ -1,0 +1,25 @@
+/* commands.h - the commands of the one program `weft`.
+ *
+ * Each command is one file tools/cmd_NAME.c with one function; `argc` and `argv` begin with the
+ * command's own name. Options are parsed with argp. Exit status: 0 success; 2 the command line, a
+ * SPEC or a job file is wrong and nothing was started; 1 everything else.
+ */
+#ifndef WEFT_TOOLS_COMMANDS_H
+#define WEFT_TOOLS_COMMANDS_H
+
+enum { WF_EXIT_OK = 0, WF_EXIT_FAILED = 1, WF_EXIT_USAGE = 2 };
+
+/* X(name on the command line, function, one line of help) in the order of `weft --help`. */
+#define WF_COMMAND_MAP(X)                                                                       \
+    X("run", wf_cmd_run, "run a whole job on this host, or one rank of it")                     \
+    X("server", wf_cmd_server, "run the MetaServer of a job")                                   \
+    X("plan", wf_cmd_plan, "dry run of a plan: ops, bytes, balance, proof")                     \
+    X("layout", wf_cmd_layout, "show a rank's pieces, or check layouts against fixtures")       \
+    X("make-checkpoint", wf_cmd_make_checkpoint, "write a Hugging Face folder of known values") \
+    X("bench", wf_cmd_bench, "one benchmark with its limit in the same run")
+
+#define WF_COMMAND_PROTO(name, function, help) int function(int argc, char **argv);
+WF_COMMAND_MAP(WF_COMMAND_PROTO)
+#undef WF_COMMAND_PROTO
+
+#endif

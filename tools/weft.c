@@ -1,0 +1,54 @@
+/* weft.c - the program's entrance: picks a command from the table, nothing else. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/commands.h"
+
+struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *help;
+};
+
+static const struct command commands[] = {
+#define COMMAND_ROW(name, function, help) {name, function, help},
+    WF_COMMAND_MAP(COMMAND_ROW)
+#undef COMMAND_ROW
+};
+
+static void print_help(FILE *out)
+{
+    fprintf(
+        out,
+        "usage: weft COMMAND [OPTION...]\n\n"
+        "Moves model weights from trainer ranks to inference ranks, one version at a time.\n\n");
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        fprintf(out, "  %-16s %s\n", commands[i].name, commands[i].help);
+    }
+    fprintf(out,
+            "\n`weft COMMAND --help` says more. Exit status: 0 success; 2 the command line, a\n"
+            "SPEC or a job file is wrong and nothing was started; 1 everything else.\n");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_help(stderr);
+        return WF_EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        print_help(stdout);
+        return WF_EXIT_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("weft %s\n", WEFT_VERSION);
+        return WF_EXIT_OK;
+    }
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        if (strcmp(argv[1], commands[i].name) == 0) {
+            return commands[i].run(argc - 1, argv + 1);
+        }
+    }
+    fprintf(stderr, "weft: unknown command \"%s\"; `weft --help` lists them\n", argv[1]);
+    return WF_EXIT_USAGE;
+}

@@ -1,0 +1,116 @@
+/* transport.h - how bytes move between two ranks: a table of functions and capability bits.
+ *
+ * Only readers move data: a source exports regions of its memory, a reader imports them and reads
+ * boxes out of them into its own memory. Nobody writes into another process's memory. Callers ask
+ * for capabilities, never for a transport's name. All calls are made on the loop's thread and do
+ * not block; completions arrive as messages to the read's owner.
+ *
+ *   source                                   reader
+ *   export_region -> handle (+ fd)  --frame-->  import_region -> remote
+ *                                               read(boxes) ... done message
+ *   (withdraw_region)                           release_region
+ *
+ * Cancel is a barrier: after the done message of a cancelled read nothing of it can land any more.
+ */
+#ifndef WEFT_TRANSPORTS_TRANSPORT_H
+#define WEFT_TRANSPORTS_TRANSPORT_H
+
+#include <stdint.h>
+
+#include "actors/plan.h"
+#include "models/dtype.h"
+#include "runtime/env.h"
+#include "runtime/loop.h"
+#include "runtime/status.h"
+
+enum wf_transport_cap {
+    WF_CAP_MAP = 1 << 0,    /* a reader sees the source's pages themselves */
+    WF_CAP_GET = 1 << 1,    /* one-sided reads */
+    WF_CAP_STREAM = 1 << 2, /* two-sided; the reader places what arrives */
+    WF_CAP_COLLECTIVE = 1 << 3,
+    WF_CAP_DEVICE = 1 << 4,  /* device memory */
+    WF_CAP_WAKE_FD = 1 << 5, /* completions can wake a sleeping loop */
+    WF_CAP_CAST = 1 << 6,    /* casts while moving */
+};
+
+enum wf_memory_kind { WF_MEMORY_HOST, WF_MEMORY_DEVICE };
+
+/* One allocation of this process that may be read by peers. */
+struct wf_region {
+    uint8_t memory;          /* enum wf_memory_kind */
+    uint8_t device_uuid[16]; /* zero for host memory */
+    void *address;
+    uint64_t len_bytes;
+    int fd; /* the memfd behind it, or -1: then it cannot be mapped by peers */
+    uint64_t fd_offset;
+};
+
+enum { WF_HANDLE_MAX = 256 };
+/* What a peer needs to import a region. Opaque; travels in a frame, the fd beside it. */
+struct wf_handle {
+    uint32_t len;
+    uint8_t bytes[WF_HANDLE_MAX];
+    int fd; /* to pass along with the frame, or -1; borrows the region's */
+};
+
+struct wf_transport;
+struct wf_remote; /* an imported region */
+
+enum { WF_READ_DONE = 0x200 };
+
+/* One read: ops of one edge. Caller-owned until `done` comes back. */
+struct wf_read {
+    struct wf_msg done;     /* kind WF_READ_DONE; release is the caller's */
+    struct wf_actor *owner; /* borrows */
+    const struct wf_op *ops;
+    uint32_t op_count;
+    /* for op i: source bytes are src[ops[i].src_tensor], destination dst[ops[i].dst_tensor] */
+    const struct wf_read_source {
+        struct wf_remote *remote;
+        uint64_t offset; /* of the tensor in the region */
+        uint64_t len_bytes;
+        enum wf_dtype dtype;
+    } * src;
+    const struct wf_read_target {
+        void *address;
+        uint64_t len_bytes;
+        enum wf_dtype dtype;
+    } * dst;
+    uint64_t deadline_ns; /* of the loop's clock */
+    /* results, valid in `done` */
+    enum wf_status status;
+    uint32_t failed_op; /* when status is not OK and one op is to blame, else UINT32_MAX */
+    uint64_t bytes;     /* written */
+    char text[256];     /* why, when status is not OK */
+    void *transport_data;
+};
+
+struct wf_transport_ops {
+    const char *name;
+    uint32_t caps;
+    enum wf_status (*export_region)(struct wf_transport *t, const struct wf_region *region,
+                                    struct wf_handle *handle_out, struct wf_error *error);
+    void (*withdraw_region)(struct wf_transport *t, const struct wf_handle *handle);
+    /* `handle` came from a peer and is checked. Takes handle->fd on success and on failure. Maps
+     * and touches, so that no read faults pages; probes other ways with the call itself. */
+    enum wf_status (*import_region)(struct wf_transport *t, const struct wf_handle *handle,
+                                    uint64_t len_bytes, struct wf_remote **remote_out,
+                                    struct wf_error *error);
+    void (*release_region)(struct wf_transport *t,
+                           struct wf_remote *remote); /* no read may be open */
+    void (*read)(struct wf_transport *t, struct wf_read *read);
+    void (*cancel)(struct wf_transport *t, struct wf_read *read); /* done follows, once */
+    void (*close)(struct wf_transport *t); /* no read may be open; frees it */
+};
+
+struct wf_transport {
+    const struct wf_transport_ops *ops;
+};
+
+/* Makes the transport of this host's shared memory: memfd mapped read-only where the region has
+ * one, process_vm_readv (probed) where not. Copies as jobs of the loop's env, `parallel` at a time
+ * (0: 1). */
+enum wf_status wf_transport_shm_new(struct wf_loop *loop, unsigned parallel,
+                                    struct wf_transport **transport_out, struct wf_error *error);
+
+#endif
