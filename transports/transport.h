@@ -10,7 +10,16 @@
  *                                               read(boxes) ... done message
  *   (withdraw_region)                           release_region
  *
- * Cancel is a barrier: after the done message of a cancelled read nothing of it can land any more.
+ * Rules for every transport (tests/contract/transport.c runs them on all):
+ *   - Every op is checked against its two buffers before any byte of the read moves: one bad op
+ *     (outside a buffer, a cast that does not exist) ends the read with INVALID, failed_op set,
+ *     nothing written.
+ *   - Each read ends with exactly one done message: OK, or the first failure, or CANCELLED, or
+ *     TIMED_OUT when deadline_ns passes first. It is sent when nothing of the read can land any
+ *     more, so cancel is a barrier and so is the deadline. A read that failed may have written a
+ *     part. A read without ops is OK at once.
+ *   - A source that dies is PEER_LOST where the transport can know it (memory that was mapped stays
+ *     readable: there the connection to the source tells).
  */
 #ifndef WEFT_TRANSPORTS_TRANSPORT_H
 #define WEFT_TRANSPORTS_TRANSPORT_H
@@ -54,7 +63,12 @@ struct wf_handle {
 };
 
 struct wf_transport;
-struct wf_remote; /* an imported region */
+
+/* An imported region: the first member of what each transport keeps about one. Read-only. */
+struct wf_remote {
+    struct wf_transport *transport;
+    uint64_t len_bytes; /* what may be read */
+};
 
 enum { WF_READ_DONE = 0x200 };
 
@@ -64,7 +78,9 @@ struct wf_read {
     struct wf_actor *owner; /* borrows */
     const struct wf_op *ops;
     uint32_t op_count;
-    /* for op i: source bytes are src[ops[i].src_tensor], destination dst[ops[i].dst_tensor] */
+    /* For op i: source bytes are src[ops[i].src_tensor], destination dst[ops[i].dst_tensor]. The
+     * tables have src_count and dst_count entries. */
+    uint32_t src_count, dst_count;
     const struct wf_read_source {
         struct wf_remote *remote;
         uint64_t offset; /* of the tensor in the region */
@@ -79,7 +95,8 @@ struct wf_read {
     uint64_t deadline_ns; /* of the loop's clock */
     /* results, valid in `done` */
     enum wf_status status;
-    uint32_t failed_op; /* when status is not OK and one op is to blame, else UINT32_MAX */
+    uint32_t failed_op; /* when status is not OK: the op to blame, or the first that was not begun
+                         * when time ran out; else UINT32_MAX */
     uint64_t bytes;     /* written */
     char text[256];     /* why, when status is not OK */
     void *transport_data;
@@ -91,15 +108,18 @@ struct wf_transport_ops {
     enum wf_status (*export_region)(struct wf_transport *t, const struct wf_region *region,
                                     struct wf_handle *handle_out, struct wf_error *error);
     void (*withdraw_region)(struct wf_transport *t, const struct wf_handle *handle);
-    /* `handle` came from a peer and is checked. Takes handle->fd on success and on failure. Maps
-     * and touches, so that no read faults pages; probes other ways with the call itself. */
+    /* `handle` came from a peer and is checked; len_bytes is what the peer says the region has.
+     * Takes handle->fd on success and on failure. Maps and touches, so that no read faults pages;
+     * probes other ways with the call itself. Keep it over rounds: a mapping is dear. UNSUPPORTED
+     * says what this host forbids and what to do. */
     enum wf_status (*import_region)(struct wf_transport *t, const struct wf_handle *handle,
                                     uint64_t len_bytes, struct wf_remote **remote_out,
                                     struct wf_error *error);
     void (*release_region)(struct wf_transport *t,
                            struct wf_remote *remote); /* no read may be open */
     void (*read)(struct wf_transport *t, struct wf_read *read);
-    void (*cancel)(struct wf_transport *t, struct wf_read *read); /* done follows, once */
+    /* done follows, once; a read whose done is already on its way is left alone */
+    void (*cancel)(struct wf_transport *t, struct wf_read *read);
     void (*close)(struct wf_transport *t); /* no read may be open; frees it */
 };
 

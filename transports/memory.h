@@ -1,0 +1,23 @@
+/* memory.h - memory that is claimed at start: mapped, touched, and shareable if wanted.
+ *
+ * Fresh pages cost seven times a copy, and a full shared-memory mount or control group shows only
+ * at the first touch, so every buffer of the data path comes from here before the first round.
+ * Shareable memory is a memfd sealed against shrinking and growing, as the shm transport wants it.
+ */
+#ifndef WEFT_TRANSPORTS_MEMORY_H
+#define WEFT_TRANSPORTS_MEMORY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/status.h"
+#include "transports/transport.h"
+
+/* Zeroed, page-aligned, all pages present. `name` appears in /proc for shareable memory. len_bytes
+ * > 0. NO_MEMORY says how much was asked for and what refused. Free with wf_memory_free. */
+enum wf_status wf_memory_new(const char *name, uint64_t len_bytes, bool shareable,
+                             struct wf_region *region_out, struct wf_error *error);
+/* Unmaps, closes, zeroes *region. A zeroed region is fine. */
+void wf_memory_free(struct wf_region *region);
+
+#endif
