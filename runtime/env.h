@@ -18,9 +18,14 @@
  *                    and `text` say why. A connect that failed gives this without OPENED
  *
  * A peer that sends a frame longer than the limit, or half a frame for longer than the frame
- * timeout, is closed with PROTOCOL. On the stream a frame is a 4-byte magic "WFT1", a 4-byte
- * little-endian length, then the payload; the magic's first byte cannot begin an HTTP method, so
- * one port can serve both.
+ * timeout, is closed with PROTOCOL. CLOSED's status is CLOSED when the peer ended the connection
+ * between frames, CONNECTION when it broke or never came about, PROTOCOL, NO_RESOURCE.
+ *
+ * On the stream a frame is a 4-byte magic "WFT1", a 4-byte little-endian length, then the payload;
+ * the magic's first byte cannot begin an HTTP method, so one port can serve both. The side that
+ * connects first sends one empty frame by itself; the accepting side's OPENED follows only then, so
+ * strangers that say nothing, or something else, never reach an actor. A descriptor travels with
+ * its frame's first byte.
  */
 #ifndef WEFT_RUNTIME_ENV_H
 #define WEFT_RUNTIME_ENV_H
@@ -39,10 +44,13 @@ enum {
     WF_ADDRESS_MAX = 300,         /* bytes of an address string with its NUL */
     WF_SEND_QUEUE_MAX = 64 << 20, /* bytes that may wait to leave on one connection */
     WF_CONNECTIONS_MAX = 16384,   /* per env; one more is refused, accept included */
+    WF_UNRELEASED_MAX = 256,      /* frames of one connection that its owner has not released */
 };
 
 enum wf_wire_kind { WF_WIRE_OPENED = 0x100, WF_WIRE_FRAME, WF_WIRE_CLOSED };
 
+/* The env's; an owner that returns KEEP calls msg.release itself later, on the loop's thread. A
+ * connection whose owner holds WF_UNRELEASED_MAX frames is not read until some are released. */
 struct wf_wire_msg {
     struct wf_msg msg; /* kind is one of enum wf_wire_kind; lane is CONTROL */
     uint64_t conn;     /* never 0, never used twice by one env */
@@ -60,6 +68,8 @@ struct wf_env_ops {
     uint64_t (*choose)(struct wf_env *env, uint64_t n); /* 0..n-1, n > 0; every free decision */
     void (*random)(struct wf_env *env, void *bytes, size_t len_bytes); /* keys, incarnations */
 
+    /* HOST of a listening tcp address is numeric, "localhost" or "*". INVALID: the address makes no
+     * sense or is too long; NO_RESOURCE: it is in use, or there are too many. */
     enum wf_status (*listen)(struct wf_env *env, struct wf_actor *owner, const char *address,
                              char bound_out[WF_ADDRESS_MAX], uint64_t *listener_out,
                              struct wf_error *error);
@@ -67,11 +77,13 @@ struct wf_env_ops {
     enum wf_status (*connect)(struct wf_env *env, struct wf_actor *owner, const char *address,
                               uint64_t *conn_out, struct wf_error *error);
     /* Copies `bytes`. `fd` (or -1) is duplicated by the kernel and stays the caller's; it needs a
-     * unix connection. NO_RESOURCE: the send queue is full; CLOSED: no such connection any more. */
+     * unix connection. AGAIN: not OPENED yet; NO_RESOURCE: the send queue is full; INVALID: too
+     * long or a descriptor where none can go; CLOSED: no such connection any more. */
     enum wf_status (*send)(struct wf_env *env, uint64_t conn, const void *bytes, size_t len_bytes,
                            int fd);
     /* A connection or listener of this env; unknown ids are ignored. Frames queued are still sent
-     * if the peer takes them. No message about it comes after this. */
+     * if the peer takes them. Nothing more is sent to the owner about it, but what was already in
+     * its inbox still comes: owners ignore ids that they no longer know. */
     void (*close)(struct wf_env *env, uint64_t conn_or_listener);
 
     /* Runs job->work on a pool thread (real) or after a chosen virtual time (sim), then sends
