@@ -2,13 +2,18 @@
  *
  *   MetaClient --READ(key)--> Receiver --VALIDATE--> Validator
  *   MetaClient <--READ_DONE-- Receiver   (bytes staged and verified, or why not)
- *   MetaClient --STOP(key)--> Receiver, answered by STOPPED when nothing of key can land any more
- *   MetaClient --FLIP(key)--> Receiver, answered by FLIPPED when live memory is that version
- *   MetaClient --GRANT(key)--> Sender (peers may read for this round), --REVOKE(key)--> Sender
+ *   MetaClient --STOP(key)--> Receiver, answered by STOPPED when nothing can land any more and
+ *                             nothing is staged (also when there was nothing to stop)
+ *   MetaClient --FLIP(key)--> Receiver, answered by FLIPPED when live memory is that version; with
+ *                             a status other than OK live memory is no version any more
+ *   MetaClient --GRANT(key, slot)--> Sender (peers may read for this round), --REVOKE(key)-->
+ *   MetaClient --SNAPSHOT(key.version, slot)--> Sender, answered by SNAPSHOT_DONE
  *   MetaClient --PLAN--> Converter -> Planner, answered by PLANNED
  *
- * Each request has at most one outstanding; answers repeat the key. The MetaClient owns the
- * protocol state (docs/protocol.md): Receiver and Sender know only the round they were told of.
+ * Of READ and FLIP at most one is outstanding. A READ gets exactly one READ_DONE, unless STOP
+ * overtakes it: then STOPPED alone. STOP never comes during a FLIP. Answers repeat the key. GRANT
+ * and REVOKE are idempotent and not answered. The MetaClient owns the protocol state
+ * (docs/protocol.md): Receiver and Sender know only the round they were told of.
  */
 #ifndef WEFT_ACTORS_LOCAL_H
 #define WEFT_ACTORS_LOCAL_H
@@ -27,7 +32,6 @@ enum wf_local_kind {
     WF_LOCAL_STOPPED,
     WF_LOCAL_FLIP,
     WF_LOCAL_FLIPPED,
-    WF_LOCAL_DROP, /* to Receiver: forget what is staged for key */
     WF_LOCAL_GRANT,
     WF_LOCAL_REVOKE,
     WF_LOCAL_SNAPSHOT, /* to Sender: copy the weights into a slot */
@@ -40,10 +44,15 @@ struct wf_agreed {
     struct wf_model *model;  /* NULL when borrowed from options */
     struct wf_frame members; /* peers[] with addresses and incarnations; owns */
     struct wf_plan *plan;
-    struct wf_layout **layouts; /* by member order: train ranks, then infer ranks */
+    struct wf_layout **layouts; /* by member order: train ranks, then infer ranks; pointers may
+                                   repeat and point into `owned` or at the rank's own */
+    struct wf_layout **owned;   /* freed with it; both arrays are malloc'd */
+    uint32_t owned_count;
     uint32_t train_ranks, infer_ranks;
     uint64_t build_ns;
 };
+/* With one reference. */
+struct wf_agreed *wf_agreed_new(void);
 struct wf_agreed *wf_agreed_hold(struct wf_agreed *agreed);
 void wf_agreed_release(struct wf_agreed *agreed);
 

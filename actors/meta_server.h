@@ -49,14 +49,17 @@ struct wf_server_options {
     /* Must be durable when it returns OK; may be NULL (nothing survives the server). */
     enum wf_status (*journal)(void *user, const struct wf_journal_record *record);
     void *user;
-    void (*ended)(void *user, const struct wf_error *why); /* loop thread; the job is over */
+    /* Loop thread, once, from an actor's turn: the job is over (CLOSED), everybody has left or was
+     * given up; or the server had to stop. Free the server afterwards, not inside. */
+    void (*ended)(void *user, const struct wf_error *why);
 };
 
 /* Loop thread. bound_out gets the address ranks connect to. */
 enum wf_status wf_meta_server_new(struct wf_loop *loop, const struct wf_server_options *options,
                                   char bound_out[WF_ADDRESS_MAX],
                                   struct wf_meta_server **server_out, struct wf_error *error);
-void wf_meta_server_close(struct wf_meta_server *server); /* tells everybody LEAVE */
+/* Ends the job early: tells everybody LEAVE with `reason`; `ended` follows when all have left. */
+void wf_meta_server_close(struct wf_meta_server *server, const char *reason);
 void wf_meta_server_free(struct wf_meta_server *server);
 
 #endif

@@ -28,8 +28,9 @@ struct wf_rank;
 
 /* All hooks may be NULL except where said; `host` is wf_rank_options.host. */
 struct wf_rank_hooks {
-    /* Infer. Stop using the weights and drain what is in flight; then call
-     * wf_rank_quiesced(rank). The rank waits for it under the deadline `quiesce_ns`. Needed. */
+    /* Infer. An engine starts paused: it serves after its first resume. Later, before a flip: stop
+     * using the weights and drain what is in flight; then call wf_rank_quiesced(rank). The rank
+     * waits for it under the deadline `quiesce_ns`. Needed. */
     void (*quiesce)(void *host, struct wf_rank *rank);
     /* Infer. All ranks of the engine hold `version`: serve again. Needed. Also after an abort that
      * follows a quiesce, with the old version. */
@@ -44,10 +45,13 @@ struct wf_rank_hooks {
     /* Train. Every decided engine has version v (`engines` of them): buffers are the host's again.
      */
     void (*released)(void *host, struct wf_rank *rank, struct wf_version version, uint32_t engines);
-    /* Train and infer. The attempt ended without a commit; train: buffers are the host's again. */
+    /* Train and infer. The attempt ended without a commit. Train: unless `again`, buffers are the
+     * host's again; with it the server tries the version once more and the hold stays. */
     void (*aborted)(void *host, struct wf_rank *rank, struct wf_version version, uint64_t attempt,
-                    const struct wf_culprit *culprit);
-    /* The rank cannot go on (refused, disagreement, job ended: status CLOSED). Nothing follows. */
+                    bool again, const struct wf_culprit *culprit);
+    /* Once: the rank cannot go on (refused, disagreement, no server) or the job is over (status
+     * CLOSED), and none of its reads can land any more. Nothing follows. wf_rank_note still works
+     * until wf_rank_free: the server waits for each rank's goodbye before it ends. */
     void (*ended)(void *host, struct wf_rank *rank, const struct wf_error *why);
 };
 
@@ -112,8 +116,10 @@ void wf_rank_quiesced(struct wf_rank *rank);
 void wf_rank_note(struct wf_rank *rank, const struct wf_frame_note *note);
 /* What this rank holds and serves. */
 struct wf_version wf_rank_live(const struct wf_rank *rank);
-/* Leaves the job: no new work; `ended` follows when nothing of it can land any more. */
+/* Leaves the job: no new work; `ended` follows (if it has not been called yet) when nothing of it
+ * can land any more. */
 void wf_rank_close(struct wf_rank *rank);
-void wf_rank_free(struct wf_rank *rank); /* after ended, or before the first turn */
+/* After `ended`, or before the first turn; never from inside a hook. Says goodbye to the server. */
+void wf_rank_free(struct wf_rank *rank);
 
 #endif

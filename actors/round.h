@@ -48,7 +48,7 @@ struct wf_culprit {
     uint64_t engine;
     char host[WF_HOST_MAX];
     char object[WF_OBJECT_MAX]; /* "box 7 of model.layers.3.mlp.down_proj.weight" */
-    char reason[WF_REASON_MAX];
+    char reason[WF_REASON_MAX]; /* the rest of a sentence that begins with who */
 };
 
 int wf_version_compare(struct wf_version a, struct wf_version b); /* <0, 0, >0 */
@@ -58,5 +58,11 @@ bool wf_round_key_equal(const struct wf_round_key *a, const struct wf_round_key 
 int wf_round_key_compare(const struct wf_round_key *a, const struct wf_round_key *b);
 enum { WF_VERSION_TEXT = 64 };
 void wf_version_format(struct wf_version v, char text_out[WF_VERSION_TEXT]);
+
+enum { WF_CULPRIT_TEXT = 640 };
+bool wf_culprit_is_none(const struct wf_culprit *culprit);
+/* "infer rank 3 (host b, engine 1) did not vote on version 1.1.4 within 5 s": who, then `reason`,
+ * which is therefore written as the rest of such a sentence. Empty text for nobody. */
+void wf_culprit_format(const struct wf_culprit *culprit, char text_out[WF_CULPRIT_TEXT]);
 
 #endif
