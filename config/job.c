@@ -1,0 +1,480 @@
+/* job.c - the job file's schema, and how its values become a struct wf_job_file. */
+#include "config/job.h"
+
+#include <cyaml/cyaml.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/units.h"
+#include "config/yaml_check.h"
+
+enum { SAID_MAX = 200 };
+
+/* --- what libcyaml fills: NULL where a key is absent -------------------------------------------
+ */
+struct raw_group {
+    char *name, *spec, *staging;
+    enum wf_update_mode mode;
+    char **ignore;
+    unsigned ignore_count;
+};
+
+struct raw_train {
+    char *spec;
+    enum wf_publish_mode publish;
+};
+
+struct raw_policy {
+    enum wf_commit_policy *commit;
+    uint64_t *every, *validate_every;
+    bool *drop_to_latest, *fill;
+    int *extras;
+};
+
+struct raw_transport {
+    char *prefer, *transit_budget;
+    bool *share_memory;
+};
+
+struct raw_timeouts {
+    char *connect, *lease, *heartbeat, *join, *plan, *round, *quiesce, *flip, *repeat;
+};
+
+struct raw_server {
+    char *listen, *address;
+};
+
+struct raw_run {
+    uint64_t *versions;
+    bool *readers, *skip_pause;
+};
+
+struct raw_job {
+    char *job, *model, *report;
+    struct raw_train train;
+    struct raw_group *infer;
+    unsigned infer_count;
+    struct raw_policy *policy;
+    struct raw_transport *transport;
+    struct raw_timeouts *timeouts;
+    struct raw_server *server;
+    struct raw_run *run;
+};
+
+/* --- the schema ----------------------------------------------------------------------------------
+ */
+static const cyaml_strval_t publish_words[] = {{"hold", WF_PUBLISH_HOLD},
+                                               {"snapshot", WF_PUBLISH_SNAPSHOT}};
+static const cyaml_strval_t mode_words[] = {{"staged", WF_MODE_STAGED}};
+static const cyaml_strval_t commit_words[] = {{"all", WF_COMMIT_ALL}, {"each", WF_COMMIT_EACH}};
+static const cyaml_strval_t extras_words[] = {{"warn", 0}, {"refuse", 1}};
+
+#define TEXT(key, member, of, max) \
+    CYAML_FIELD_STRING_PTR(key, CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, of, member, 1, max)
+#define NEEDED_TEXT(key, member, of, max) \
+    CYAML_FIELD_STRING_PTR(key, CYAML_FLAG_POINTER, of, member, 1, max)
+#define NUMBER(key, member, of) \
+    CYAML_FIELD_UINT_PTR(key, CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, of, member)
+#define FLAG(key, member, of) \
+    CYAML_FIELD_BOOL_PTR(key, CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, of, member)
+#define MAPPING(key, member, of, fields) \
+    CYAML_FIELD_MAPPING_PTR(key, CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, of, member, fields)
+
+static const cyaml_schema_value_t ignore_entry = {
+    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char, 1, WF_NAME_MAX - 1)};
+
+static const cyaml_schema_field_t group_fields[] = {
+    TEXT("name", name, struct raw_group, WF_LABEL_MAX - 1),
+    NEEDED_TEXT("spec", spec, struct raw_group, WF_SPEC_MAX - 1),
+    CYAML_FIELD_ENUM("mode", CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT, struct raw_group, mode,
+                     mode_words, CYAML_ARRAY_LEN(mode_words)),
+    TEXT("staging", staging, struct raw_group, 31),
+    CYAML_FIELD_SEQUENCE("ignore", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct raw_group,
+                         ignore, &ignore_entry, 0, WF_IGNORE_MAX),
+    CYAML_FIELD_END};
+
+static const cyaml_schema_field_t train_fields[] = {
+    NEEDED_TEXT("spec", spec, struct raw_train, WF_SPEC_MAX - 1),
+    CYAML_FIELD_ENUM("publish", CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT, struct raw_train, publish,
+                     publish_words, CYAML_ARRAY_LEN(publish_words)),
+    CYAML_FIELD_END};
+
+static const cyaml_schema_field_t policy_fields[] = {
+    CYAML_FIELD_ENUM_PTR("commit", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT,
+                         struct raw_policy, commit, commit_words, CYAML_ARRAY_LEN(commit_words)),
+    NUMBER("every", every, struct raw_policy),
+    FLAG("drop_to_latest", drop_to_latest, struct raw_policy),
+    NUMBER("validate_every", validate_every, struct raw_policy),
+    FLAG("fill", fill, struct raw_policy),
+    CYAML_FIELD_ENUM_PTR("extras", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT,
+                         struct raw_policy, extras, extras_words, CYAML_ARRAY_LEN(extras_words)),
+    CYAML_FIELD_END};
+
+static const cyaml_schema_field_t transport_fields[] = {
+    TEXT("prefer", prefer, struct raw_transport, 31),
+    TEXT("transit_budget", transit_budget, struct raw_transport, 31),
+    FLAG("share_memory", share_memory, struct raw_transport), CYAML_FIELD_END};
+
+#define TIMEOUT(name) TEXT(#name, name, struct raw_timeouts, 31)
+static const cyaml_schema_field_t timeout_fields[] = {
+    TIMEOUT(connect), TIMEOUT(lease),   TIMEOUT(heartbeat), TIMEOUT(join),   TIMEOUT(plan),
+    TIMEOUT(round),   TIMEOUT(quiesce), TIMEOUT(flip),      TIMEOUT(repeat), CYAML_FIELD_END};
+
+static const cyaml_schema_field_t server_fields[] = {
+    TEXT("listen", listen, struct raw_server, WF_ADDRESS_MAX - 1),
+    TEXT("address", address, struct raw_server, WF_ADDRESS_MAX - 1), CYAML_FIELD_END};
+
+static const cyaml_schema_field_t run_fields[] = {
+    NUMBER("versions", versions, struct raw_run), FLAG("readers", readers, struct raw_run),
+    FLAG("skip_pause", skip_pause, struct raw_run), CYAML_FIELD_END};
+
+static const cyaml_schema_value_t group_entry = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct raw_group, group_fields)};
+
+#define COMMON_FIELDS                                                                          \
+    NEEDED_TEXT("job", job, struct raw_job, WF_JOB_NAME_MAX - 1),                              \
+        NEEDED_TEXT("model", model, struct raw_job, WF_PATH_MAX - 1),                          \
+        CYAML_FIELD_MAPPING("train", CYAML_FLAG_DEFAULT, struct raw_job, train, train_fields), \
+        MAPPING("policy", policy, struct raw_job, policy_fields),                              \
+        MAPPING("transport", transport, struct raw_job, transport_fields),                     \
+        MAPPING("timeouts", timeouts, struct raw_job, timeout_fields),                         \
+        MAPPING("server", server, struct raw_job, server_fields),                              \
+        MAPPING("run", run, struct raw_job, run_fields),                                       \
+        TEXT("report", report, struct raw_job, WF_PATH_MAX - 1)
+
+/* `infer` may be one group or a list of them: two schemas, chosen by what the document has. */
+static const cyaml_schema_field_t list_fields[] = {
+    COMMON_FIELDS,
+    CYAML_FIELD_SEQUENCE("infer", CYAML_FLAG_POINTER, struct raw_job, infer, &group_entry, 1,
+                         WF_GROUPS_MAX),
+    CYAML_FIELD_END};
+static const cyaml_schema_field_t single_fields[] = {
+    COMMON_FIELDS,
+    CYAML_FIELD_MAPPING_PTR("infer", CYAML_FLAG_POINTER, struct raw_job, infer, group_fields),
+    CYAML_FIELD_END};
+static const cyaml_schema_value_t list_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct raw_job, list_fields)};
+static const cyaml_schema_value_t single_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct raw_job, single_fields)};
+
+static const struct wf_yaml_reserved reserved_keys[] = {
+    {"families"},      {"faults"},         {"transport.interfaces"},
+    {"transport.ucx"}, {"server.journal"}, {"server.token_file"},
+};
+
+/* --- turning it into plain values
+ * ------------------------------------------------------------------ */
+static enum wf_status duration(const char *text, const char *key, uint64_t *ns,
+                               struct wf_error *error)
+{
+    if (text != NULL && (!wf_parse_duration(text, ns) || *ns == 0)) {
+        return wf_error_set(error, WF_INVALID,
+                            "timeouts.%s: expected a duration such as 500ms, 5s or 2m, found "
+                            "\"%.40s\"",
+                            key, text);
+    }
+    return WF_OK;
+}
+
+static enum wf_status take_timeouts(const struct raw_timeouts *raw, struct wf_timeouts *out,
+                                    struct wf_error *error)
+{
+    *out = wf_timeouts_default;
+    if (raw == NULL) {
+        return WF_OK;
+    }
+    const struct {
+        const char *text, *key;
+        uint64_t *ns;
+    } rows[] = {
+        {raw->connect, "connect", &out->connect_ns},
+        {raw->lease, "lease", &out->lease_ns},
+        {raw->heartbeat, "heartbeat", &out->heartbeat_ns},
+        {raw->join, "join", &out->join_ns},
+        {raw->plan, "plan", &out->plan_ns},
+        {raw->round, "round", &out->round_ns},
+        {raw->quiesce, "quiesce", &out->quiesce_ns},
+        {raw->flip, "flip", &out->flip_ns},
+        {raw->repeat, "repeat", &out->repeat_ns},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        enum wf_status status = duration(rows[i].text, rows[i].key, rows[i].ns, error);
+        if (status != WF_OK) {
+            return status;
+        }
+    }
+    if (out->heartbeat_ns >= out->lease_ns) {
+        return wf_error_set(error, WF_INVALID,
+                            "timeouts.heartbeat must be shorter than timeouts.lease");
+    }
+    return WF_OK;
+}
+
+/* A path in the file is relative to the file's folder. */
+static enum wf_status take_path(const char *key, const char *job_path, const char *text,
+                                char out[WF_PATH_MAX], struct wf_error *error)
+{
+    const char *slash = strrchr(job_path, '/');
+    int folder = text[0] == '/' || slash == NULL ? 0 : (int)(slash - job_path) + 1;
+    int wanted = snprintf(out, WF_PATH_MAX, "%.*s%s", folder, job_path, text);
+    if (wanted >= WF_PATH_MAX) {
+        return wf_error_set(error, WF_INVALID, "%s: the path is longer than %d bytes", key,
+                            WF_PATH_MAX - 1);
+    }
+    return WF_OK;
+}
+
+static void copy_text(char *out, size_t size, const char *text)
+{
+    snprintf(out, size, "%s", text);
+}
+
+static enum wf_status take_group(const struct raw_group *raw, unsigned index,
+                                 struct wf_job_file *job, struct wf_error *error)
+{
+    struct wf_job_group *group = &job->infer[index];
+    if (raw->name != NULL) {
+        copy_text(group->name, sizeof group->name, raw->name);
+    } else {
+        snprintf(group->name, sizeof group->name, "infer%u", index);
+    }
+    for (unsigned i = 0; i < index; i++) {
+        if (strcmp(job->infer[i].name, group->name) == 0) {
+            return wf_error_set(error, WF_INVALID, "infer[%u].name: \"%s\" is taken by infer[%u]",
+                                index, group->name, i);
+        }
+    }
+    copy_text(group->spec, sizeof group->spec, raw->spec);
+    copy_text(group->staging, sizeof group->staging, raw->staging != NULL ? raw->staging : "host");
+    if (strcmp(group->staging, "host") != 0) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "infer[%u].staging: expected host (device, pinned_host and window are "
+                            "not supported yet), found \"%s\"",
+                            index, group->staging);
+    }
+    group->mode = raw->mode;
+    for (unsigned i = 0; i < raw->ignore_count; i++) {
+        copy_text(group->ignore[i], sizeof group->ignore[i], raw->ignore[i]);
+    }
+    group->ignore_count = raw->ignore_count;
+    return WF_OK;
+}
+
+static enum wf_status take_policy(const struct raw_policy *raw, struct wf_job_file *job,
+                                  struct wf_error *error)
+{
+    job->policy.commit = WF_COMMIT_ALL;
+    job->policy.every = 1;
+    job->policy.validate_every = 1;
+    job->policy.fill = true;
+    if (raw == NULL) {
+        return WF_OK;
+    }
+    if (raw->commit != NULL) {
+        job->policy.commit = *raw->commit;
+    }
+    if (raw->every != NULL) {
+        job->policy.every = *raw->every;
+    }
+    if (raw->validate_every != NULL) {
+        job->policy.validate_every = *raw->validate_every;
+    }
+    job->policy.drop_to_latest = raw->drop_to_latest != NULL && *raw->drop_to_latest;
+    job->policy.fill = raw->fill == NULL || *raw->fill;
+    job->policy.extras_refuse = raw->extras != NULL && *raw->extras == 1;
+    if (job->policy.every == 0) {
+        return wf_error_set(error, WF_INVALID, "policy.every: expected 1 or more, found 0");
+    }
+    if (job->policy.drop_to_latest && job->publish != WF_PUBLISH_SNAPSHOT) {
+        return wf_error_set(error, WF_INVALID,
+                            "policy.drop_to_latest needs train.publish: snapshot (a held version "
+                            "is never dropped)");
+    }
+    return WF_OK;
+}
+
+static enum wf_status take_transport(const struct raw_transport *raw, struct wf_job_file *job,
+                                     struct wf_error *error)
+{
+    copy_text(job->transport.prefer, sizeof job->transport.prefer, "auto");
+    job->transport.share_memory = true;
+    job->transport.transit_budget_bytes = 256ULL << 20;
+    if (raw == NULL) {
+        return WF_OK;
+    }
+    if (raw->prefer != NULL) {
+        copy_text(job->transport.prefer, sizeof job->transport.prefer, raw->prefer);
+    }
+    if (strcmp(job->transport.prefer, "auto") != 0 && strcmp(job->transport.prefer, "shm") != 0) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "transport.prefer: expected auto or shm in this version, found \"%s\"",
+                            job->transport.prefer);
+    }
+    job->transport.share_memory = raw->share_memory == NULL || *raw->share_memory;
+    if (raw->transit_budget != NULL &&
+        !wf_parse_size(raw->transit_budget, &job->transport.transit_budget_bytes)) {
+        return wf_error_set(error, WF_INVALID,
+                            "transport.transit_budget: expected a size such as 256MiB, found "
+                            "\"%.40s\"",
+                            raw->transit_budget);
+    }
+    return WF_OK;
+}
+
+static enum wf_status take_server(const struct raw_server *raw, struct wf_job_file *job,
+                                  struct wf_error *error)
+{
+    if (raw == NULL) {
+        return WF_OK;
+    }
+    if (raw->listen != NULL && raw->address != NULL) {
+        return wf_error_set(error, WF_INVALID,
+                            "server: give listen (start one here) or address (join one), not both");
+    }
+    copy_text(job->server.listen, sizeof job->server.listen, raw->listen ? raw->listen : "");
+    copy_text(job->server.address, sizeof job->server.address, raw->address ? raw->address : "");
+    return WF_OK;
+}
+
+static enum wf_status take_run(const struct raw_run *raw, struct wf_job_file *job,
+                               struct wf_error *error)
+{
+    job->run.versions = 5;
+    job->run.readers = true;
+    if (raw == NULL) {
+        return WF_OK;
+    }
+    job->run.versions = raw->versions != NULL ? *raw->versions : 5;
+    job->run.readers = raw->readers == NULL || *raw->readers;
+    job->run.skip_pause = raw->skip_pause != NULL && *raw->skip_pause;
+    if (job->run.versions == 0) {
+        return wf_error_set(error, WF_INVALID, "run.versions: expected 1 or more, found 0");
+    }
+    return WF_OK;
+}
+
+static enum wf_status take_job(const struct raw_job *raw, struct wf_job_file *job,
+                               struct wf_error *error)
+{
+    copy_text(job->name, sizeof job->name, raw->job);
+    copy_text(job->train_spec, sizeof job->train_spec, raw->train.spec);
+    job->publish = raw->train.publish;
+    job->infer_count = raw->infer_count;
+    enum wf_status status = take_path("model", job->path, raw->model, job->model, error);
+    if (status == WF_OK && raw->report != NULL) {
+        status = take_path("report", job->path, raw->report, job->report, error);
+    }
+    for (unsigned i = 0; status == WF_OK && i < raw->infer_count; i++) {
+        status = take_group(&raw->infer[i], i, job, error);
+    }
+    if (status == WF_OK) {
+        status = take_policy(raw->policy, job, error);
+    }
+    if (status == WF_OK) {
+        status = take_transport(raw->transport, job, error);
+    }
+    if (status == WF_OK) {
+        status = take_timeouts(raw->timeouts, &job->timeouts, error);
+    }
+    if (status == WF_OK) {
+        status = take_server(raw->server, job, error);
+    }
+    return status == WF_OK ? take_run(raw->run, job, error) : status;
+}
+
+/* --- loading
+ * ------------------------------------------------------------------------------------------ */
+static enum wf_status read_file(const char *path, char **text_out, size_t *len_out,
+                                struct wf_error *error)
+{
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        return wf_error_set(error, WF_IO, "cannot open: %s", strerror(errno));
+    }
+    char *text = malloc(WF_YAML_BYTES_MAX + 1);
+    WF_ASSERT(text != NULL);
+    size_t len = fread(text, 1, WF_YAML_BYTES_MAX + 1, file);
+    bool failed = ferror(file) != 0;
+    int saved = errno;
+    fclose(file);
+    if (failed) {
+        free(text);
+        return wf_error_set(error, WF_IO, "cannot read: %s", strerror(saved));
+    }
+    *text_out = text;
+    *len_out = len;
+    return WF_OK;
+}
+
+/* Keeps the last thing libcyaml says: its own words if it refuses what our check let pass. */
+static void keep_log(cyaml_log_t level, void *user, const char *format, va_list args)
+{
+    (void)level;
+    char *kept = user;
+    if (kept[0] == '\0') {
+        vsnprintf(kept, SAID_MAX, format, args);
+    }
+}
+
+static enum wf_status load_values(const char *text, size_t len, const cyaml_schema_value_t *schema,
+                                  unsigned *count, struct wf_job_file *job, struct wf_error *error)
+{
+    char said[SAID_MAX] = "";
+    cyaml_config_t config = {.log_fn = keep_log,
+                             .log_ctx = said,
+                             .mem_fn = cyaml_mem,
+                             .log_level = CYAML_LOG_ERROR,
+                             .flags = CYAML_CFG_NO_ALIAS};
+    struct raw_job *raw = NULL;
+    cyaml_err_t failed =
+        cyaml_load_data((const uint8_t *)text, len, &config, schema, (cyaml_data_t **)&raw, NULL);
+    if (failed == CYAML_ERR_ALIAS) {
+        return wf_error_set(error, WF_INVALID, "aliases (*name) are not accepted; write it out");
+    }
+    if (failed != CYAML_OK) {
+        return wf_error_set(error, WF_INVALID, "%s (%s)", cyaml_strerror(failed), said);
+    }
+    if (count != NULL) {
+        raw->infer_count = *count;
+    }
+    enum wf_status status = take_job(raw, job, error);
+    cyaml_free(&config, schema, raw, 0);
+    return status;
+}
+
+enum wf_status wf_job_load(const char *path, struct wf_job_file *job_out, struct wf_error *error)
+{
+    char *text = NULL;
+    size_t len = 0;
+    yaml_document_t document;
+    enum wf_status status = read_file(path, &text, &len, error);
+    if (status == WF_OK) {
+        status = wf_yaml_parse(text, len, &document, error);
+        if (status == WF_OK) {
+            const yaml_node_t *infer = wf_yaml_root_value(&document, "infer");
+            bool single = infer != NULL && infer->type == YAML_MAPPING_NODE;
+            status = wf_yaml_check(&document, single ? single_fields : list_fields, reserved_keys,
+                                   sizeof reserved_keys / sizeof reserved_keys[0], error);
+            yaml_document_delete(&document);
+            struct wf_job_file *job = calloc(1, sizeof *job);
+            WF_ASSERT(job != NULL);
+            unsigned one = 1;
+            if (status == WF_OK) {
+                snprintf(job->path, sizeof job->path, "%s", path);
+                status = load_values(text, len, single ? &single_schema : &list_schema,
+                                     single ? &one : NULL, job, error);
+            }
+            if (status == WF_OK) {
+                *job_out = *job;
+            }
+            free(job);
+        }
+    }
+    free(text);
+    if (status != WF_OK) {
+        wf_error_prefix(error, "%s", path);
+    }
+    return status;
+}

@@ -1,0 +1,16 @@
+/* units.h - "5s" and "256MiB": durations and sizes as people write them. Pure.
+ *
+ * A whole decimal number without sign or leading zeros, then a unit. Overflow is refused.
+ */
+#ifndef WEFT_CONFIG_UNITS_H
+#define WEFT_CONFIG_UNITS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Units us, ms, s, m, h. */
+bool wf_parse_duration(const char *text, uint64_t *ns_out);
+/* Units B (or none), KiB, MiB, GiB. */
+bool wf_parse_size(const char *text, uint64_t *bytes_out);
+
+#endif
