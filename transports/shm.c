@@ -1,0 +1,299 @@
+/* shm.c - the shared-memory transport: takes reads, cuts them into jobs, ends them. */
+#include "transports/shm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "models/copy.h"
+
+#define CONTAINER(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
+
+static void fail(struct wf_read *read, enum wf_status status, uint32_t op, const char *text)
+{
+    if (read->status == WF_OK) {
+        read->status = status;
+        read->failed_op = op;
+        snprintf(read->text, sizeof read->text, "%.*s", (int)sizeof read->text - 1, text);
+    }
+}
+
+static void finish(struct shm_read *open)
+{
+    struct shm *shm = open->shm;
+    struct shm_read **link = &shm->reads;
+    while (*link != open) {
+        link = &(*link)->next;
+    }
+    *link = open->next;
+    wf_timer_cancel(shm->loop, &open->deadline);
+    struct wf_read *read = open->read;
+    for (uint32_t i = 0; i < read->src_count; i++) {
+        if (read->src[i].remote != NULL) {
+            ((struct shm_remote *)read->src[i].remote)->open_reads--;
+        }
+    }
+    read->transport_data = NULL;
+    free(open);
+    wf_send(read->owner, &read->done);
+}
+
+/* No more jobs; done follows with the last that runs. */
+static void drain(struct shm_read *open)
+{
+    open->draining = true;
+    if (open->running == 0) {
+        finish(open);
+    }
+}
+
+/* Gives `job` the next part of the read. */
+static void take_part(struct shm_read *open, struct shm_job *job)
+{
+    const struct wf_read *read = open->read;
+    uint64_t budget = SHM_JOB_BYTES;
+    job->op = open->op;
+    job->element = open->element;
+    for (unsigned touched = 0; open->op < read->op_count && touched < SHM_JOB_OPS; touched++) {
+        const struct wf_op *op = &read->ops[open->op];
+        uint64_t elem = wf_dtype_bytes(read->dst[op->dst_tensor].dtype);
+        uint64_t left = op->box.elements - open->element, fits = budget / elem;
+        if (left > fits) {
+            open->element += fits;
+            break;
+        }
+        budget -= left * elem;
+        open->op++;
+        open->element = 0;
+    }
+    job->end_op = open->op;
+    job->end_element = open->element;
+}
+
+static void issue_jobs(struct shm *shm)
+{
+    struct wf_env *env = wf_loop_env(shm->loop);
+    for (struct shm_read *open = shm->reads; open != NULL && shm->idle != NULL; open = open->next) {
+        while (!open->draining && open->op < open->read->op_count && shm->idle != NULL) {
+            struct shm_job *job = shm->idle;
+            shm->idle = job->next_idle;
+            take_part(open, job);
+            job->read = open;
+            open->running++;
+            env->ops->job(env, &job->job);
+        }
+    }
+}
+
+static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
+{
+    WF_ASSERT(msg->kind == SHM_JOB_DONE);
+    struct shm *shm = CONTAINER(self, struct shm, actor);
+    struct shm_job *job = CONTAINER(msg, struct shm_job, job.done);
+    struct shm_read *open = job->read;
+    job->read = NULL;
+    job->next_idle = shm->idle;
+    shm->idle = job;
+    open->running--;
+    open->read->bytes += job->bytes;
+    if (job->status != WF_OK) {
+        fail(open->read, job->status, job->failed_op, job->text);
+        open->draining = true;
+    }
+    issue_jobs(shm);
+    if (open->running == 0 && (open->draining || open->op == open->read->op_count)) {
+        finish(open);
+    }
+    return WF_KEEP; /* part of the slot */
+}
+
+static void deadline_passed(struct wf_timer *timer)
+{
+    struct shm_read *open = CONTAINER(timer, struct shm_read, deadline);
+    fail(open->read, WF_TIMED_OUT, open->op < open->read->op_count ? open->op : UINT32_MAX,
+         "the deadline passed");
+    drain(open);
+}
+
+/* --- checks before the first byte ------------------------------------------------------------- */
+
+static enum wf_status check_source(const struct shm *shm, const struct wf_read_source *src)
+{
+    const struct wf_remote *remote = src->remote;
+    bool fits = remote != NULL && remote->transport == &shm->base &&
+                src->offset <= remote->len_bytes &&
+                src->len_bytes <= remote->len_bytes - src->offset;
+    return fits ? WF_OK : WF_INVALID;
+}
+
+static enum wf_status check_op(const struct shm *shm, const struct wf_read *read, uint32_t index,
+                               struct wf_error *error)
+{
+    const struct wf_op *op = &read->ops[index];
+    if (op->kind != WF_OP_MOVE || op->value_rule != 0) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "op kind %u with value rule %u; this build moves and casts only",
+                            op->kind, op->value_rule);
+    }
+    if (op->src_tensor >= read->src_count || op->dst_tensor >= read->dst_count) {
+        return wf_error_set(error, WF_INVALID, "tensors %u and %u of %u and %u", op->src_tensor,
+                            op->dst_tensor, read->src_count, read->dst_count);
+    }
+    const struct wf_read_source *src = &read->src[op->src_tensor];
+    const struct wf_read_target *dst = &read->dst[op->dst_tensor];
+    if (check_source(shm, src) != WF_OK) {
+        return wf_error_set(error, WF_INVALID, "source tensor %u is outside its region or has none",
+                            op->src_tensor);
+    }
+    if (!wf_dtype_castable(src->dtype, dst->dtype)) {
+        return wf_error_set(error, WF_INVALID, "no cast from %s to %s", wf_dtype_name(src->dtype),
+                            wf_dtype_name(dst->dtype));
+    }
+    if (!wf_box_within(&op->box, (uint32_t)wf_dtype_bytes(src->dtype), src->len_bytes,
+                       (uint32_t)wf_dtype_bytes(dst->dtype), dst->len_bytes)) {
+        return wf_error_set(error, WF_INVALID,
+                            "its box reaches outside source tensor %u (%llu bytes) or target "
+                            "tensor %u (%llu bytes)",
+                            op->src_tensor, (unsigned long long)src->len_bytes, op->dst_tensor,
+                            (unsigned long long)dst->len_bytes);
+    }
+    return WF_OK;
+}
+
+/* True if the read may begin; otherwise its result is written. */
+static bool check_read(const struct shm *shm, struct wf_read *read)
+{
+    struct wf_error error;
+    for (uint32_t i = 0; i < read->op_count; i++) {
+        enum wf_status status = check_op(shm, read, i, &error);
+        if (status != WF_OK) {
+            fail(read, status, i, error.text);
+            return false;
+        }
+    }
+    if (read->deadline_ns <= wf_loop_now_ns(shm->loop)) {
+        fail(read, WF_TIMED_OUT, read->op_count > 0 ? 0 : UINT32_MAX, "the deadline passed");
+    }
+    return read->status == WF_OK && read->op_count > 0;
+}
+
+static void start_read(struct wf_transport *t, struct wf_read *read)
+{
+    struct shm *shm = CONTAINER(t, struct shm, base);
+    read->status = WF_OK;
+    read->failed_op = UINT32_MAX;
+    read->bytes = 0;
+    read->text[0] = '\0';
+    read->transport_data = NULL;
+    if (!check_read(shm, read)) {
+        wf_send(read->owner, &read->done);
+        return;
+    }
+    struct shm_read *open = calloc(1, sizeof *open);
+    if (open == NULL) {
+        fail(read, WF_NO_MEMORY, UINT32_MAX, "no memory for the read's own record");
+        wf_send(read->owner, &read->done);
+        return;
+    }
+    for (uint32_t i = 0; i < read->src_count; i++) {
+        if (read->src[i].remote != NULL) {
+            ((struct shm_remote *)read->src[i].remote)->open_reads++;
+        }
+    }
+    open->read = read;
+    open->shm = shm;
+    open->deadline.fire = deadline_passed;
+    open->deadline.name = "shm read";
+    read->transport_data = open;
+    struct shm_read **link = &shm->reads;
+    while (*link != NULL) {
+        link = &(*link)->next;
+    }
+    *link = open;
+    if (read->deadline_ns != WF_NEVER_NS) {
+        wf_timer_arm(shm->loop, &open->deadline, read->deadline_ns);
+    }
+    issue_jobs(shm);
+}
+
+static void cancel_read(struct wf_transport *t, struct wf_read *read)
+{
+    (void)t;
+    struct shm_read *open = read->transport_data;
+    if (open != NULL) {
+        fail(read, WF_CANCELLED, UINT32_MAX, "cancelled");
+        drain(open);
+    }
+}
+
+/* --- making and closing ----------------------------------------------------------------------- */
+
+static void withdraw_region(struct wf_transport *t, const struct wf_handle *handle)
+{
+    /* Pages cannot be taken from a reader that has them mapped; grants keep it from reading. */
+    (void)t;
+    (void)handle;
+}
+
+static void close_shm(struct wf_transport *t)
+{
+    struct shm *shm = CONTAINER(t, struct shm, base);
+    WF_ASSERT(shm->reads == NULL && shm->remotes == 0);
+    wf_actor_close(&shm->actor);
+    wf_actor_fini(&shm->actor);
+    for (unsigned i = 0; i < shm->job_count; i++) {
+        free(shm->jobs[i].bounce);
+    }
+    free(shm->jobs);
+    free(shm->nonce);
+    free(shm);
+}
+
+static const struct wf_transport_ops shm_ops = {
+    .name = "shm",
+    .caps = WF_CAP_MAP | WF_CAP_GET | WF_CAP_CAST,
+    .export_region = shm_export_region,
+    .withdraw_region = withdraw_region,
+    .import_region = shm_import_region,
+    .release_region = shm_release_region,
+    .read = start_read,
+    .cancel = cancel_read,
+    .close = close_shm,
+};
+
+enum wf_status wf_transport_shm_new(struct wf_loop *loop, unsigned parallel,
+                                    struct wf_transport **transport_out, struct wf_error *error)
+{
+    if (parallel > SHM_PARALLEL_MAX) {
+        return wf_error_set(error, WF_INVALID, "%u copy threads; expected at most %d", parallel,
+                            SHM_PARALLEL_MAX);
+    }
+    struct shm *shm = calloc(1, sizeof *shm);
+    unsigned job_count = 2 * (parallel == 0 ? 1 : parallel);
+    struct shm_job *jobs = calloc(job_count, sizeof *jobs);
+    uint8_t *nonce = calloc(1, SHM_NONCE_BYTES);
+    if (shm == NULL || jobs == NULL || nonce == NULL) {
+        free(shm);
+        free(jobs);
+        free(nonce);
+        return wf_error_set(error, WF_NO_MEMORY, "no memory for the shm transport");
+    }
+    shm->base.ops = &shm_ops;
+    shm->loop = loop;
+    shm->jobs = jobs;
+    shm->job_count = job_count;
+    shm->nonce = nonce;
+    struct wf_env *env = wf_loop_env(loop);
+    env->ops->random(env, nonce, SHM_NONCE_BYTES);
+    wf_actor_init(&shm->actor, loop, "shm", handle);
+    for (unsigned i = 0; i < job_count; i++) {
+        jobs[i].job = (struct wf_job){.done = {.kind = SHM_JOB_DONE},
+                                      .owner = &shm->actor,
+                                      .work = shm_job_work,
+                                      .name = "shm copy"};
+        jobs[i].next_idle = shm->idle;
+        shm->idle = &jobs[i];
+    }
+    *transport_out = &shm->base;
+    return WF_OK;
+}
