@@ -63,16 +63,22 @@ void wf_nest_normalise(struct wf_nest *nest);
 bool wf_nest_is_run(const struct wf_nest *nest, uint64_t *elements_out);
 
 /* Calls `emit` for boxes that are pairwise disjoint and together are exactly the elements that both
- * nests show (for a repeat of `dst`, once for each place; of a repeat of `src` the first copy), in
- * increasing order of dst's loop. Emit's false stops. UNSUPPORTED if a box would need more than
- * WF_AXES_MAX axes even after unrolling. */
+ * nests show (for a repeat of `dst`, once for each place; of a repeat of `src` the first copy).
+ * A box's axes are dst's repeats (src_step 0) and then the parameter's digits, outer to inner, so
+ * that row-major order of the box is the parameter's order within one place. The order of the boxes
+ * depends on the two nests alone; it is that of rising param_first while the steps of both nests
+ * form one chain and neither's digits carry. Emit's false stops (and the result is OK). Nests must
+ * have passed wf_nest_check. UNSUPPORTED if steps without common factors lead to more than 2^20
+ * boxes; those emitted by then are right, but not all. */
 typedef bool wf_box_emit_t(void *user, const struct wf_box *box);
 enum wf_status wf_nest_intersect(const struct wf_nest *src, const struct wf_nest *dst,
                                  wf_box_emit_t *emit, void *user, struct wf_error *error);
 
 /* Composition. `inner` maps a parameter into a whole tensor (bytes, elem_bytes each); `outer` maps
- * that whole tensor, seen as a parameter of elements in storage order, into a shard. Emits nests
- * parameter -> shard. This is how fuse rules meet cut rules. */
+ * that whole tensor, seen as a parameter of elements in storage order, into a shard. Emits normal
+ * nests parameter -> shard, axes by falling parameter step. This is how fuse rules meet cut rules.
+ * INVALID if the element sizes differ; UNSUPPORTED as for wf_nest_intersect, and if inner's tensor
+ * steps run backwards or are no multiples of its elements. */
 typedef bool wf_nest_emit_t(void *user, const struct wf_nest *nest);
 enum wf_status wf_nest_compose(const struct wf_nest *inner, const struct wf_nest *outer,
                                wf_nest_emit_t *emit, void *user, struct wf_error *error);
