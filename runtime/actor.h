@@ -42,13 +42,16 @@ struct wf_msg {
 struct wf_actor {
     struct wf_mailbox inbox;
     struct wf_mail_list control,
-        data;                /* the inbox drained, and same-loop sends; loop thread only */
-    struct wf_mail run_link; /* in the loop's run list */
-    struct wf_loop *loop;    /* borrows; outlives the actor */
+        data;                 /* the inbox drained, and same-loop sends; loop thread only */
+    struct wf_mail run_link;  /* in the loop's run list */
+    struct wf_mail wake_link; /* in the loop's wake list; pushed by another thread's send */
+    struct wf_loop *loop;     /* borrows; outlives the actor */
     wf_handler_t *handle;
     const char *name; /* borrows; for logs and traces */
     uint32_t id;      /* creation order on its loop: the only thing that ever orders actors */
-    bool scheduled, closed;
+    bool scheduled;   /* in the run list, or running with more to do */
+    bool inbox_awake; /* the wake list gave it: the inbox must be looked at before sleeping */
+    bool closed;
 };
 
 /* Loop thread. `self` is caller-owned memory that outlives every sender's last send. */
@@ -59,7 +62,9 @@ void wf_actor_close(struct wf_actor *self);
 /* Loop thread, after close, when no thread will send any more. Zeroed memory is fine. */
 void wf_actor_fini(struct wf_actor *self);
 
-/* Any thread. Gives `msg` to `to`. A message may not be sent again before it was handled. */
+/* Any thread. Gives `msg` to `to`. A message may not be sent again before it was handled. When `to`
+ * is closed and the message has no `from`, release runs on the calling thread. A send from the
+ * loop's own thread is in order with that thread's other sends only. */
 void wf_send(struct wf_actor *to, struct wf_msg *msg);
 
 #endif

@@ -9,7 +9,8 @@
  * Under the simulator the loop has no poller and nobody calls wf_loop_run: the simulator calls
  * wf_loop_turn and wf_loop_next_timer_ns and moves virtual time itself.
  *
- * All functions are for the loop's thread unless marked "any thread"; they assert it.
+ * All functions are for the loop's thread unless marked "any thread"; they assert it. While no
+ * thread runs the loop, any one thread may call them.
  */
 #ifndef WEFT_RUNTIME_LOOP_H
 #define WEFT_RUNTIME_LOOP_H
@@ -24,36 +25,42 @@
 
 enum { WF_TURN_MESSAGES = 100 };
 #define WF_NEVER_NS UINT64_MAX
+#define WF_SPIN_DEFAULT_NS UINT64_C(20000)
 
 enum wf_poller_kind { WF_POLLER_NONE, WF_POLLER_EPOLL, WF_POLLER_LIBEVENT };
 
 struct wf_loop_options {
     enum wf_poller_kind poller; /* NONE under the simulator */
-    uint64_t spin_ns;           /* how long to spin before sleeping; default 20 us, 0 is none */
+    uint64_t spin_ns;           /* how long to spin before sleeping; 0 is none */
 };
 
-/* Makes a loop. With a poller the loop may block and be woken; *loop_out is freed by
- * wf_loop_free after every actor was closed and finished. */
+/* Makes a loop; NULL options: epoll and the default spin. With a poller the loop may block and be
+ * woken. It belongs to no thread until the first turn, whose thread it then keeps until wf_loop_run
+ * returns (the last turn's thread otherwise); sends from that thread need no atomics. *loop_out is
+ * freed by wf_loop_free after every actor was closed and finished and every watch removed. */
 enum wf_status wf_loop_new(const struct wf_loop_options *options, struct wf_loop **loop_out,
                            struct wf_error *error);
 void wf_loop_free(struct wf_loop *loop);
 
-/* The env, set once after wf_loop_new (the real env needs the loop's poller). */
+/* The env, set once after wf_loop_new (the real env needs the loop's poller) and before anything
+ * asks for the time: a timer, wf_loop_now_ns, wf_loop_run. Without a poller the env's choose draws
+ * which actor runs next and how many messages it takes. */
 void wf_loop_set_env(struct wf_loop *loop, struct wf_env *env);
 struct wf_env *wf_loop_env(struct wf_loop *loop);
 
-/* The time of the current pass: one clock read a pass. */
+/* The time of the current pass, read when a pass first needs it; outside a pass the time now. */
 uint64_t wf_loop_now_ns(struct wf_loop *loop);
 
 /* One pass; true if anything moved. */
 bool wf_loop_turn(struct wf_loop *loop);
-/* True if an actor is scheduled now. */
+/* True if an actor is scheduled or a watch is ready now. */
 bool wf_loop_has_work(struct wf_loop *loop);
 /* When the next timer is due, or WF_NEVER_NS. */
 uint64_t wf_loop_next_timer_ns(struct wf_loop *loop);
 /* Turns and sleeps until wf_loop_stop. */
 void wf_loop_run(struct wf_loop *loop);
-/* Any thread, also from a signal handler: makes wf_loop_run return after its pass. */
+/* Any thread, also from a signal handler: makes wf_loop_run return after its pass, or the next
+ * wf_loop_run at once when none is going on. */
 void wf_loop_stop(struct wf_loop *loop);
 
 /* --- timers: caller-owned memory; zeroed is an unarmed timer --------------------------------- */
@@ -64,7 +71,8 @@ struct wf_timer {
     const char *name; /* borrows: the wait's name, which appears when it passes */
     uint32_t heap_index_plus_1;
 };
-/* Arms or re-arms; fire runs in a pass of this loop with the timer already unarmed. */
+/* Arms or re-arms; fire runs in a pass of this loop with the timer already unarmed. A timer armed
+ * by another's fire runs in the next pass at the earliest. */
 void wf_timer_arm(struct wf_loop *loop, struct wf_timer *timer, uint64_t due_ns);
 void wf_timer_cancel(struct wf_loop *loop, struct wf_timer *timer); /* unarmed is fine */
 bool wf_timer_is_armed(const struct wf_timer *timer);
@@ -86,7 +94,10 @@ void wf_watch_remove(struct wf_loop *loop,
 
 /* Counters for tests and `weft status`. */
 struct wf_loop_stats {
-    uint64_t passes, messages, sleeps, wakes;
+    uint64_t passes;   /* turns in which something moved */
+    uint64_t messages; /* handled by actors */
+    uint64_t sleeps;   /* times it blocked */
+    uint64_t wakes;    /* sleeps that found something to do; sleeps - wakes were for nothing */
 };
 struct wf_loop_stats wf_loop_stats(const struct wf_loop *loop);
 

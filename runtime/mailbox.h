@@ -14,13 +14,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { WF_CACHE_LINE = 64 };
+
 struct wf_mail {
     _Atomic(struct wf_mail *) next;
 };
 
 struct wf_mailbox {
-    _Alignas(64) _Atomic(uintptr_t) head; /* last pushed | flags; producers */
-    _Alignas(64) struct wf_mail *tail;    /* next to pop; consumer only */
+    _Atomic(uintptr_t) head;                       /* last pushed | flags; producers */
+    char apart[WF_CACHE_LINE - sizeof(uintptr_t)]; /* padding, so that plain malloc aligns enough */
+    struct wf_mail *tail;                          /* next to pop; consumer only */
     struct wf_mail stub;
 };
 
@@ -35,7 +38,8 @@ void wf_mailbox_init(struct wf_mailbox *box); /* empty, unscheduled */
 /* Any thread. SCHEDULE: the caller must put the owner on its loop's run list. CLOSED: not queued.
  */
 enum wf_push wf_mailbox_push(struct wf_mailbox *box, struct wf_mail *mail);
-/* Consumer. NULL: nothing that can be taken now (a push may be half done). */
+/* Consumer. NULL: nothing that can be taken now (a push may be half done). May be called while the
+ * box is marked empty: it then gives NULL, or what came in the meantime. */
 struct wf_mail *wf_mailbox_pop(struct wf_mailbox *box);
 /* Consumer, after pop gave NULL: marks it empty. False: something came or is half pushed; the owner
  * stays scheduled. */
