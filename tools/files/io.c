@@ -95,8 +95,8 @@ enum wf_status wf_file_pread(int fd, void *buffer, size_t len, uint64_t offset,
 enum wf_status wf_file_read_all(int folder_fd, const char *name, size_t max_bytes, char **text_out,
                                 size_t *len_out, struct wf_error *error)
 {
-    int fd;
-    uint64_t bytes;
+    int fd = -1;
+    uint64_t bytes = 0;
     enum wf_status status = wf_file_open(folder_fd, name, &fd, &bytes, error);
     if (status != WF_OK) {
         return status;
