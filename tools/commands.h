@@ -9,14 +9,13 @@
 
 enum { WF_EXIT_OK = 0, WF_EXIT_FAILED = 1, WF_EXIT_USAGE = 2 };
 
-/* X(name on the command line, function, one line of help) in the order of `weft --help`. */
-#define WF_COMMAND_MAP(X)                                                                       \
-    X("run", wf_cmd_run, "run a whole job on this host, or one rank of it")                     \
-    X("server", wf_cmd_server, "run the MetaServer of a job")                                   \
-    X("plan", wf_cmd_plan, "dry run of a plan: ops, bytes, balance, proof")                     \
-    X("layout", wf_cmd_layout, "show a rank's pieces, or check layouts against fixtures")       \
-    X("make-checkpoint", wf_cmd_make_checkpoint, "write a Hugging Face folder of known values") \
-    X("bench", wf_cmd_bench, "one benchmark with its limit in the same run")
+/* X(name on the command line, function, one line of help), one a line, in the order of
+ * `weft --help`. */
+/* clang-format off */
+#define WF_COMMAND_MAP(X) \
+    X("bench", wf_cmd_bench, "one benchmark with its limit in the same run") \
+    /* end */
+/* clang-format on */
 
 #define WF_COMMAND_PROTO(name, function, help) int function(int argc, char **argv);
 WF_COMMAND_MAP(WF_COMMAND_PROTO)

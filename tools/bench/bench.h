@@ -1,0 +1,68 @@
+/* bench.h - how a benchmark is measured and reported.
+ *
+ * A benchmark is one function in WF_BENCH_MAP. It describes cases and gives each to wf_bench_case,
+ * which measures the case and its physical limit in turn (pairs, so that both see the same
+ * machine), after one unrecorded pair, prints a line with median and spread, and keeps all samples
+ * for
+ * `--json`: a list of {name, params, machine, unit, samples, median, limit: {how, median, samples}
+ * or null, ratio or null}. A ratio of 1 is the limit, below 1 is slower than it.
+ */
+#ifndef WEFT_TOOLS_BENCH_BENCH_H
+#define WEFT_TOOLS_BENCH_BENCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/status.h"
+
+struct wf_bench;
+
+enum { WF_BENCH_PAIRS = 15 };
+
+/* One sample in the case's unit; a negative one says that measuring failed. */
+typedef double wf_bench_measure_t(void *context);
+
+struct wf_bench_case {
+    const char *name;   /* "runtime/ping_pong" */
+    const char *params; /* "senders=20,poller=epoll": keys and values, or NULL */
+    const char *unit;   /* "messages/s", "GB/s", "us" */
+    bool lower_is_better;
+    unsigned pairs; /* 0: as the command line says, WF_BENCH_PAIRS without it */
+    wf_bench_measure_t *measure;
+    const char *limit_how; /* what the limit is, in words; NULL without one */
+    wf_bench_measure_t *limit;
+};
+
+/* Measures, prints and keeps one case; `context` goes to measure and limit. IO: one of them
+ * failed, and the error names the case. */
+enum wf_status wf_bench_case(struct wf_bench *bench, const struct wf_bench_case *spec,
+                             void *context, struct wf_error *error);
+
+/* CLOCK_MONOTONIC. */
+uint64_t wf_bench_now_ns(void);
+/* Sorts `values` (count > 0) and gives the one at `part` (0 least, 0.5 median, 1 greatest). */
+double wf_bench_quantile(double *values, size_t count, double part);
+
+/* --- for cmd_bench.c ------------------------------------------------------------------------- */
+
+/* pairs 0: WF_BENCH_PAIRS. NULL without memory. `quiet`: no lines on standard output. */
+struct wf_bench *wf_bench_new(unsigned pairs, bool quiet);
+void wf_bench_free(struct wf_bench *bench);
+/* Writes the JSON list to `path` ("-": standard output), whole or not at all. */
+enum wf_status wf_bench_write_json(struct wf_bench *bench, const char *path,
+                                   struct wf_error *error);
+
+/* X(name on the command line, function, one line of help), one a line. */
+/* clang-format off */
+#define WF_BENCH_MAP(X) \
+    X("runtime", wf_bench_runtime, "messages between actors and wake-ups between threads") \
+    /* end */
+/* clang-format on */
+
+#define WF_BENCH_PROTO(name, function, help) \
+    enum wf_status function(struct wf_bench *bench, struct wf_error *error);
+WF_BENCH_MAP(WF_BENCH_PROTO)
+#undef WF_BENCH_PROTO
+
+#endif
