@@ -1,0 +1,74 @@
+/* progress.c - one line, rewritten in place. */
+#include "tools/run/progress.h"
+
+#include <unistd.h>
+
+#include "tools/run/report.h"
+
+enum { BAR = 24 };
+
+void wf_progress_init(struct wf_progress *progress, FILE *out, uint64_t versions)
+{
+    *progress = (struct wf_progress){.out = out, .versions = versions};
+    progress->terminal = out != NULL && isatty(fileno(out));
+}
+
+void wf_progress_clear(struct wf_progress *progress)
+{
+    if (progress->shown) {
+        fputs("\r\033[K", progress->out);
+        fflush(progress->out);
+        progress->shown = false;
+    }
+}
+
+void wf_progress_plan(struct wf_progress *progress, const struct wf_frame_plan_report *plan)
+{
+    if (progress->out == NULL) {
+        return;
+    }
+    wf_progress_clear(progress);
+    fprintf(progress->out,
+            "%llu trainer ranks and %llu inference ranks agree on a plan of %llu ops, %.3f GB\n",
+            (unsigned long long)plan->train_ranks, (unsigned long long)plan->infer_ranks,
+            (unsigned long long)plan->ops, (double)plan->bytes_moved * 1e-9);
+}
+
+void wf_progress_phase(struct wf_progress *progress, const struct wf_frame_progress *frame)
+{
+    if (!progress->terminal) {
+        return;
+    }
+    char bar[BAR + 1];
+    uint64_t full = frame->of > 0 ? frame->done * BAR / frame->of : 0;
+    for (uint64_t i = 0; i < BAR; i++) {
+        bar[i] = i < full ? '#' : '.';
+    }
+    bar[BAR] = '\0';
+    fprintf(progress->out, "\r\033[Kversion %llu of %llu  [%s] %s %llu/%llu %.60s",
+            (unsigned long long)frame->round.version.step, (unsigned long long)progress->versions,
+            bar, frame->phase, (unsigned long long)frame->done, (unsigned long long)frame->of,
+            frame->text);
+    fflush(progress->out);
+    progress->shown = true;
+}
+
+void wf_progress_round(struct wf_progress *progress, const struct wf_frame_round_report *round)
+{
+    if (progress->out == NULL) {
+        return;
+    }
+    wf_progress_clear(progress);
+    if (round->state == WF_REPORT_COMMITTED) {
+        fprintf(progress->out,
+                "version %llu of %llu committed: %.3f GB in %.1f ms, pause %.1f ms\n",
+                (unsigned long long)round->round.version.step,
+                (unsigned long long)progress->versions, (double)round->bytes * 1e-9,
+                (double)round->total_ns * 1e-6, (double)round->pause_ns * 1e-6);
+    } else {
+        fprintf(progress->out, "version %llu, attempt %llu %s: %s\n",
+                (unsigned long long)round->round.version.step,
+                (unsigned long long)round->round.attempt,
+                round->state == WF_REPORT_ABORTED ? "aborted" : "in doubt", round->culprit.reason);
+    }
+}

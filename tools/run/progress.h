@@ -1,0 +1,24 @@
+/* progress.h - the live line of a running job on a terminal, a line a version elsewhere. */
+#ifndef WEFT_TOOLS_RUN_PROGRESS_H
+#define WEFT_TOOLS_RUN_PROGRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "actors/messages.h"
+
+struct wf_progress {
+    FILE *out; /* borrows; NULL: silent */
+    bool terminal, shown;
+    uint64_t versions;
+};
+
+void wf_progress_init(struct wf_progress *progress, FILE *out, uint64_t versions);
+void wf_progress_plan(struct wf_progress *progress, const struct wf_frame_plan_report *plan);
+void wf_progress_phase(struct wf_progress *progress, const struct wf_frame_progress *frame);
+void wf_progress_round(struct wf_progress *progress, const struct wf_frame_round_report *round);
+/* Takes the live line away, before something else is printed. */
+void wf_progress_clear(struct wf_progress *progress);
+
+#endif

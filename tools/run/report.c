@@ -1,0 +1,313 @@
+/* report.c - gathering rounds and notes; the JSON of DESIGN's report contract. */
+#include "tools/run/report.h"
+
+#include <errno.h>
+#include <json-c/json.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PATH_BYTES = 1100 };
+
+static const char *const state_names[] = {"committed", "aborted", "in_doubt"};
+
+static void *copy_list(const void *list, size_t count, size_t size)
+{
+    void *copy = calloc(count + 1, size);
+    WF_ASSERT(copy != NULL);
+    if (count > 0) {
+        memcpy(copy, list, count * size);
+    }
+    return copy;
+}
+
+void wf_report_fini(struct wf_report *report)
+{
+    for (uint32_t i = 0; i < report->round_count; i++) {
+        free(report->rounds[i].frame.transports);
+        free(report->rounds[i].frame.engines);
+    }
+    free(report->rounds);
+    free(report->spans);
+    memset(report, 0, sizeof *report);
+}
+
+void wf_report_plan(struct wf_report *report, const struct wf_frame_plan_report *frame)
+{
+    report->plan = *frame;
+    report->have_plan = true;
+}
+
+void wf_report_round(struct wf_report *report, const struct wf_frame_round_report *frame)
+{
+    report->rounds = realloc(report->rounds, (report->round_count + 1) * sizeof *report->rounds);
+    WF_ASSERT(report->rounds != NULL);
+    struct wf_report_round *round = &report->rounds[report->round_count++];
+    memset(round, 0, sizeof *round);
+    round->frame = *frame;
+    round->frame.transports =
+        copy_list(frame->transports, frame->transports_count, sizeof *frame->transports);
+    round->frame.engines = copy_list(frame->engines, frame->engines_count, sizeof *frame->engines);
+}
+
+static struct wf_report_round *newest_round(const struct wf_report *report, uint64_t step)
+{
+    for (uint32_t i = report->round_count; i-- > 0;) {
+        if (report->rounds[i].frame.round.version.step == step) {
+            return &report->rounds[i];
+        }
+    }
+    return NULL;
+}
+
+const struct wf_report_round *wf_report_last(const struct wf_report *report, uint64_t step)
+{
+    return newest_round(report, step);
+}
+
+static void add_span(struct wf_report *report, const struct wf_frame_note *note,
+                     const struct wf_el_span *from)
+{
+    report->spans = realloc(report->spans, (report->span_count + 1) * sizeof *report->spans);
+    WF_ASSERT(report->spans != NULL);
+    struct wf_report_span *span = &report->spans[report->span_count++];
+    *span = (struct wf_report_span){.side = (uint32_t)note->side,
+                                    .rank = (uint32_t)note->rank,
+                                    .engine = (uint32_t)note->engine,
+                                    .step = note->version.step,
+                                    .start_ns = from->start_ns,
+                                    .end_ns = from->end_ns};
+    snprintf(span->name, sizeof span->name, "%s", from->name);
+}
+
+void wf_report_note(struct wf_report *report, const struct wf_frame_note *note)
+{
+    struct wf_report_round *round = newest_round(report, note->version.step);
+    if (round != NULL) {
+        round->elements_checked += note->elements_checked;
+        round->elements_wrong += note->elements_wrong;
+        round->torn_reads += note->torn_reads;
+        round->reads += note->reads;
+    }
+    uint64_t *peak = note->side == WF_TRAIN ? &report->train_own_peak : &report->infer_own_peak;
+    if (note->side <= WF_INFER && note->own_bytes_peak > *peak) {
+        *peak = note->own_bytes_peak;
+    }
+    for (uint32_t i = 0; i < note->spans_count; i++) {
+        add_span(report, note, &note->spans[i]);
+    }
+}
+
+void wf_report_limit(struct wf_report *report, uint64_t step, double bytes_per_s, uint32_t workers,
+                     const char *how)
+{
+    struct wf_report_round *round = newest_round(report, step);
+    if (round != NULL) {
+        round->limit_bytes_per_s = bytes_per_s;
+        round->limit_workers = workers;
+        snprintf(round->limit_how, sizeof round->limit_how, "%s", how);
+    }
+}
+
+bool wf_report_ok(const struct wf_report *report)
+{
+    for (uint64_t step = 1; step <= report->versions_wanted; step++) {
+        const struct wf_report_round *round = newest_round(report, step);
+        if (round == NULL || round->frame.state != WF_REPORT_COMMITTED) {
+            return false;
+        }
+    }
+    for (uint32_t i = 0; i < report->round_count; i++) {
+        if (report->rounds[i].elements_wrong != 0 || report->rounds[i].torn_reads != 0) {
+            return false;
+        }
+    }
+    return report->versions_wanted > 0;
+}
+
+const char *wf_report_bound_by(const struct wf_report_round *round)
+{
+    double transfer = (double)round->frame.transfer_ns * 1e-9;
+    if (round->frame.state != WF_REPORT_COMMITTED || round->frame.bytes == 0 || transfer <= 0) {
+        return "nothing moved";
+    }
+    if (round->limit_bytes_per_s <= 0) {
+        return "not measured";
+    }
+    double ratio = (double)round->frame.bytes / round->limit_bytes_per_s / transfer;
+    return ratio >= 0.5 ? "memory bandwidth" : "scheduling of ranks on this host's cores";
+}
+
+/* --- JSON --------------------------------------------------------------------------------------
+ */
+static void put_u64(struct json_object *to, const char *key, uint64_t value)
+{
+    json_object_object_add(to, key, json_object_new_uint64(value));
+}
+
+static void put_seconds(struct json_object *to, const char *key, uint64_t ns)
+{
+    json_object_object_add(to, key, json_object_new_double((double)ns * 1e-9));
+}
+
+static void put_text(struct json_object *to, const char *key, const char *text)
+{
+    json_object_object_add(to, key, json_object_new_string(text));
+}
+
+static void put_ratio(struct json_object *to, const char *key, uint64_t most, uint64_t total,
+                      uint64_t count)
+{
+    double mean = count > 0 ? (double)total / (double)count : 0;
+    json_object_object_add(to, key, json_object_new_double(mean > 0 ? (double)most / mean : 1.0));
+}
+
+static struct json_object *plan_json(const struct wf_report *report)
+{
+    const struct wf_frame_plan_report *plan = &report->plan;
+    struct json_object *object = json_object_new_object();
+    char hash[WF_HASH_TEXT];
+    wf_hash_format(plan->input, hash);
+    put_text(object, "hash", hash);
+    put_u64(object, "ops", plan->ops);
+    put_u64(object, "bytes_unique", plan->bytes_unique);
+    put_u64(object, "bytes_moved", plan->bytes_moved);
+    put_ratio(object, "egress_max_over_mean", plan->egress_max, plan->bytes_moved,
+              plan->egress_ranks);
+    put_ratio(object, "ingress_max_over_mean", plan->ingress_max, plan->bytes_moved,
+              plan->infer_ranks);
+    put_seconds(object, "build_seconds", plan->build_ns);
+    return object;
+}
+
+static struct json_object *culprit_json(const struct wf_culprit *culprit)
+{
+    static const char *const sides[] = {"train", "infer", "server"};
+    if (culprit->reason[0] == '\0') {
+        return NULL;
+    }
+    struct json_object *object = json_object_new_object();
+    put_text(object, "side", sides[culprit->side <= 2 ? culprit->side : 2]);
+    put_u64(object, "rank", culprit->rank);
+    put_text(object, "host", culprit->host);
+    put_u64(object, "engine", culprit->engine);
+    put_text(object, "object", culprit->object);
+    put_text(object, "reason", culprit->reason);
+    return object;
+}
+
+static void put_limit(struct json_object *to, const struct wf_report_round *round)
+{
+    const struct wf_frame_round_report *frame = &round->frame;
+    if (round->limit_bytes_per_s > 0 && frame->transfer_ns > 0 &&
+        frame->state == WF_REPORT_COMMITTED) {
+        double limit = (double)frame->bytes / round->limit_bytes_per_s;
+        json_object_object_add(to, "limit_seconds", json_object_new_double(limit));
+        json_object_object_add(to, "limit_ratio",
+                               json_object_new_double(limit / ((double)frame->transfer_ns * 1e-9)));
+        put_text(to, "limit_how", round->limit_how);
+    } else {
+        json_object_object_add(to, "limit_seconds", NULL);
+        json_object_object_add(to, "limit_ratio", NULL);
+        json_object_object_add(to, "limit_how", NULL);
+    }
+    put_text(to, "bound_by", wf_report_bound_by(round));
+}
+
+static struct json_object *round_json(const struct wf_report_round *round)
+{
+    const struct wf_frame_round_report *frame = &round->frame;
+    struct json_object *object = json_object_new_object();
+    char version[WF_VERSION_TEXT];
+    wf_version_format(frame->round.version, version);
+    put_text(object, "version", version);
+    put_text(object, "label", frame->label);
+    put_u64(object, "attempt", frame->round.attempt);
+    put_text(object, "state", state_names[frame->state <= 2 ? frame->state : 2]);
+    json_object_object_add(object, "culprit", culprit_json(&frame->culprit));
+    put_u64(object, "bytes", frame->bytes);
+    struct json_object *seconds = json_object_new_object();
+    put_seconds(seconds, "grant", frame->grant_ns);
+    put_seconds(seconds, "transfer", frame->transfer_ns);
+    put_seconds(seconds, "verify", frame->verify_ns);
+    put_seconds(seconds, "decide", frame->decide_ns);
+    put_seconds(seconds, "flip", frame->flip_ns);
+    put_seconds(seconds, "total", frame->total_ns);
+    json_object_object_add(object, "seconds", seconds);
+    put_seconds(object, "pause_seconds", frame->pause_ns);
+    put_limit(object, round);
+    put_u64(object, "digest_mismatches", frame->digest_mismatches);
+    put_u64(object, "elements_checked", round->elements_checked);
+    put_u64(object, "elements_wrong", round->elements_wrong);
+    put_u64(object, "torn_reads", round->torn_reads);
+    struct json_object *transports = json_object_new_array();
+    for (uint32_t i = 0; i < frame->transports_count; i++) {
+        struct json_object *one = json_object_new_object();
+        put_text(one, "name", frame->transports[i].name);
+        put_u64(one, "edges", frame->transports[i].edges);
+        put_u64(one, "bytes", frame->transports[i].bytes);
+        json_object_array_add(transports, one);
+    }
+    json_object_object_add(object, "transports", transports);
+    return object;
+}
+
+static struct json_object *report_json(const struct wf_report *report)
+{
+    struct json_object *object = json_object_new_object();
+    json_object_object_add(object, "ok", json_object_new_boolean(wf_report_ok(report)));
+    put_text(object, "weft_version", WEFT_VERSION);
+    put_text(object, "job", report->job);
+    put_u64(object, "train_ranks", report->plan.train_ranks);
+    put_u64(object, "infer_ranks", report->plan.infer_ranks);
+    json_object_object_add(object, "plan", report->have_plan ? plan_json(report) : NULL);
+    struct json_object *fills = json_object_new_array();
+    struct json_object *versions = json_object_new_array();
+    for (uint32_t i = 0; i < report->round_count; i++) {
+        json_object_array_add(report->rounds[i].frame.fill ? fills : versions,
+                              round_json(&report->rounds[i]));
+    }
+    json_object_object_add(object, "fills", fills);
+    json_object_object_add(object, "versions", versions);
+    return object;
+}
+
+static void write_json(FILE *out, const void *user)
+{
+    struct json_object *object = report_json(user);
+    fputs(json_object_to_json_string_ext(object, JSON_C_TO_STRING_PRETTY), out);
+    fputc('\n', out);
+    json_object_put(object);
+}
+
+enum wf_status wf_report_replace(const char *path, void (*write)(FILE *out, const void *user),
+                                 const void *user, struct wf_error *error)
+{
+    char temporary[PATH_BYTES];
+    int wanted = snprintf(temporary, sizeof temporary, "%s.%ld.part", path, (long)getpid());
+    FILE *out = wanted < PATH_BYTES ? fopen(temporary, "w") : NULL;
+    if (out == NULL) {
+        return wf_error_set(error, WF_IO, "cannot create %s: %s", path, strerror(errno));
+    }
+    write(out, user);
+    bool failed = fflush(out) != 0 || ferror(out) != 0 || fsync(fileno(out)) != 0;
+    int saved = errno;
+    failed = (fclose(out) != 0) || failed;
+    if (failed || rename(temporary, path) != 0) {
+        saved = failed ? saved : errno;
+        unlink(temporary);
+        return wf_error_set(error, WF_IO, "cannot write %s: %s", path, strerror(saved));
+    }
+    return WF_OK;
+}
+
+enum wf_status wf_report_write(const struct wf_report *report, const char *path,
+                               struct wf_error *error)
+{
+    if (strcmp(path, "-") == 0) {
+        write_json(stdout, report);
+        return fflush(stdout) == 0 ? WF_OK
+                                   : wf_error_set(error, WF_IO, "cannot write to standard output");
+    }
+    return wf_report_replace(path, write_json, report, error);
+}

@@ -1,0 +1,70 @@
+/* report.h - what a job did: gathered from the server's frames, written as JSON and as a table.
+ *
+ * The JSON's keys are the contract of docs/job-file.md ("Report"). Not thread-safe.
+ */
+#ifndef WEFT_TOOLS_RUN_REPORT_H
+#define WEFT_TOOLS_RUN_REPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "actors/messages.h"
+#include "runtime/status.h"
+
+enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT };
+
+/* One attempt at one version. */
+struct wf_report_round {
+    struct wf_frame_round_report frame; /* lists are copies */
+    uint64_t elements_checked, elements_wrong, torn_reads, reads;
+    double limit_bytes_per_s; /* 0: not measured */
+    char limit_how[96];
+    uint32_t limit_workers;
+};
+
+/* A span of a rank's time on this host's clock, for the timeline. */
+struct wf_report_span {
+    uint32_t side, rank, engine;
+    uint64_t step;
+    char name[32];
+    uint64_t start_ns, end_ns;
+};
+
+struct wf_report {
+    char job[WF_JOB_NAME_MAX];
+    uint64_t versions_wanted;
+    bool have_plan;
+    struct wf_frame_plan_report plan;
+    struct wf_report_round *rounds;
+    uint32_t round_count;
+    struct wf_report_span *spans;
+    uint32_t span_count;
+    uint64_t train_own_peak, infer_own_peak; /* bytes, the largest rank of each side */
+};
+
+void wf_report_fini(struct wf_report *report);
+void wf_report_plan(struct wf_report *report, const struct wf_frame_plan_report *frame);
+void wf_report_round(struct wf_report *report, const struct wf_frame_round_report *frame);
+void wf_report_note(struct wf_report *report, const struct wf_frame_note *note);
+/* The measured limit for moving bytes on this host, for the newest round of `step`. */
+void wf_report_limit(struct wf_report *report, uint64_t step, double bytes_per_s, uint32_t workers,
+                     const char *how);
+/* The last attempt at `step`, or NULL. */
+const struct wf_report_round *wf_report_last(const struct wf_report *report, uint64_t step);
+/* Every wanted version committed in the end, nothing wrong, nothing torn. */
+bool wf_report_ok(const struct wf_report *report);
+/* Writes the JSON to `path` ("-" is standard output): into a temporary file beside it first. */
+enum wf_status wf_report_write(const struct wf_report *report, const char *path,
+                               struct wf_error *error);
+void wf_report_print(const struct wf_report *report, FILE *out);
+/* What kept the transfer of a round from its limit, in a few words. */
+const char *wf_report_bound_by(const struct wf_report_round *round);
+/* An SVG picture: one row a rank, time to the right, phases in colours, versions marked. */
+enum wf_status wf_timeline_write(const struct wf_report *report, const char *path,
+                                 struct wf_error *error);
+/* Creates `path` whole or not at all: `write` fills a temporary file beside it. */
+enum wf_status wf_report_replace(const char *path, void (*write)(FILE *out, const void *user),
+                                 const void *user, struct wf_error *error);
+
+#endif

@@ -1,0 +1,43 @@
+/* setup.h - a job file resolved: model, recipes, worlds, and who is who.
+ *
+ * Everything that can be wrong with a job before anything was started is found here.
+ */
+#ifndef WEFT_TOOLS_RUN_SETUP_H
+#define WEFT_TOOLS_RUN_SETUP_H
+
+#include <stdint.h>
+
+#include "config/job.h"
+#include "models/config.h"
+#include "models/recipe.h"
+#include "runtime/status.h"
+
+struct wf_run_setup {
+    struct wf_job_file job;
+    struct wf_model *model;
+    char folder[WF_PATH_MAX]; /* the HF folder with the weights */
+    struct wf_recipe train;
+    struct wf_recipe infer[WF_GROUPS_MAX];
+    uint32_t train_ranks, infer_ranks, engines;
+};
+
+/* Where an infer rank stands. */
+struct wf_run_place {
+    uint32_t group;      /* index into job.infer */
+    uint32_t group_rank; /* what the group's recipe numbers */
+    uint32_t engine;     /* over all groups */
+    uint32_t engine_rank, engine_ranks;
+};
+
+/* Loads the job file and the model's config. usage_out: true when the job file or a SPEC is wrong
+ * (exit status 2), false when a file could not be read. Fini works on zeroed memory. */
+enum wf_status wf_run_setup_load(const char *job_path, struct wf_run_setup *setup_out,
+                                 bool *usage_out, struct wf_error *error);
+void wf_run_setup_fini(struct wf_run_setup *setup);
+struct wf_run_place wf_run_place(const struct wf_run_setup *setup, uint32_t infer_rank);
+
+/* Reads a whole regular file of at most `max` bytes. Gives *text_out (NUL added after `len`). */
+enum wf_status wf_run_read_file(const char *path, size_t max, char **text_out, size_t *len_out,
+                                struct wf_error *error);
+
+#endif

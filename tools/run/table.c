@@ -1,0 +1,89 @@
+/* table.c - the table a person reads at the end of a job. */
+#include <string.h>
+
+#include "tools/run/report.h"
+
+static double ms(uint64_t ns)
+{
+    return (double)ns * 1e-6;
+}
+
+static double gb(uint64_t bytes)
+{
+    return (double)bytes * 1e-9;
+}
+
+static void print_plan(const struct wf_report *report, FILE *out)
+{
+    const struct wf_frame_plan_report *plan = &report->plan;
+    char hash[WF_HASH_TEXT];
+    wf_hash_format(plan->input, hash);
+    double mean =
+        plan->egress_ranks > 0 ? (double)plan->bytes_moved / (double)plan->egress_ranks : 0;
+    fprintf(out,
+            "plan     %s\n         %llu ranks -> %llu ranks, %llu ops, %.3f GB moved (%.3f GB "
+            "unique), egress max/mean %.3f, built in %.1f ms\n\n",
+            hash, (unsigned long long)plan->train_ranks, (unsigned long long)plan->infer_ranks,
+            (unsigned long long)plan->ops, gb(plan->bytes_moved), gb(plan->bytes_unique),
+            mean > 0 ? (double)plan->egress_max / mean : 1.0, ms(plan->build_ns));
+}
+
+static void print_round(const struct wf_report_round *round, FILE *out)
+{
+    const struct wf_frame_round_report *frame = &round->frame;
+    char version[WF_VERSION_TEXT];
+    wf_version_format(frame->round.version, version);
+    if (frame->state != WF_REPORT_COMMITTED) {
+        fprintf(out, "%-18s %2llu  %s: %s\n", version, (unsigned long long)frame->round.attempt,
+                frame->state == WF_REPORT_ABORTED ? "aborted" : "in doubt",
+                frame->culprit.reason[0] != '\0' ? frame->culprit.reason : "no culprit known");
+        return;
+    }
+    double transfer = (double)frame->transfer_ns * 1e-9;
+    double rate = transfer > 0 ? gb(frame->bytes) / transfer : 0;
+    char limit[16] = "     -";
+    if (round->limit_bytes_per_s > 0 && transfer > 0) {
+        snprintf(limit, sizeof limit, "%5.0f%%",
+                 100 * (double)frame->bytes / round->limit_bytes_per_s / transfer);
+    }
+    fprintf(out, "%-18s %2llu %7.1f %9.1f %7.1f %7.1f %7.1f %8.1f %7.1f %6.1f %s  %s\n", version,
+            (unsigned long long)frame->round.attempt, ms(frame->grant_ns), ms(frame->transfer_ns),
+            ms(frame->verify_ns), ms(frame->decide_ns), ms(frame->flip_ns), ms(frame->total_ns),
+            ms(frame->pause_ns), rate, limit, wf_report_bound_by(round));
+}
+
+void wf_report_print(const struct wf_report *report, FILE *out)
+{
+    uint64_t checked = 0, wrong = 0, torn = 0, reads = 0;
+    fputc('\n', out);
+    if (report->have_plan) {
+        print_plan(report, out);
+    }
+    fprintf(out, "%-18s %2s %7s %9s %7s %7s %7s %8s %7s %6s %6s  %s\n", "version", "#", "grant",
+            "transfer", "verify", "decide", "flip", "total", "pause", "GB/s", "limit", "bound by");
+    fprintf(out, "%-18s %2s %7s %9s %7s %7s %7s %8s %7s\n", "", "", "ms", "ms", "ms", "ms", "ms",
+            "ms", "ms");
+    for (uint32_t i = 0; i < report->round_count; i++) {
+        print_round(&report->rounds[i], out);
+        checked += report->rounds[i].elements_checked;
+        wrong += report->rounds[i].elements_wrong;
+        torn += report->rounds[i].torn_reads;
+        reads += report->rounds[i].reads;
+    }
+    for (uint32_t i = 0; i < report->round_count; i++) {
+        if (report->rounds[i].limit_bytes_per_s > 0) {
+            fprintf(out, "\nlimit    %s\n", report->rounds[i].limit_how);
+            break;
+        }
+    }
+    fprintf(out,
+            "checked  %llu elements against the checkpoint, %llu wrong; %llu reads during "
+            "inference, %llu torn\n",
+            (unsigned long long)checked, (unsigned long long)wrong, (unsigned long long)reads,
+            (unsigned long long)torn);
+    if (report->train_own_peak > 0) {
+        fprintf(out, "memory   largest trainer rank %.1f MB, largest inference rank %.1f MB\n",
+                (double)report->train_own_peak * 1e-6, (double)report->infer_own_peak * 1e-6);
+    }
+    fprintf(out, "result   %s\n", wf_report_ok(report) ? "ok" : "NOT OK");
+}
