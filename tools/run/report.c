@@ -1,13 +1,11 @@
 /* report.c - gathering rounds and notes; the JSON of DESIGN's report contract. */
 #include "tools/run/report.h"
 
-#include <errno.h>
 #include <json-c/json.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { PATH_BYTES = 1100 };
+#include "tools/files/atomic.h"
 
 static const char *const state_names[] = {"committed", "aborted", "in_doubt"};
 
@@ -283,22 +281,15 @@ static void write_json(FILE *out, const void *user)
 enum wf_status wf_report_replace(const char *path, void (*write)(FILE *out, const void *user),
                                  const void *user, struct wf_error *error)
 {
-    char temporary[PATH_BYTES];
-    int wanted = snprintf(temporary, sizeof temporary, "%s.%ld.part", path, (long)getpid());
-    FILE *out = wanted < PATH_BYTES ? fopen(temporary, "w") : NULL;
-    if (out == NULL) {
-        return wf_error_set(error, WF_IO, "cannot create %s: %s", path, strerror(errno));
-    }
+    char *text = NULL;
+    size_t len = 0;
+    FILE *out = open_memstream(&text, &len);
+    WF_ASSERT(out != NULL);
     write(out, user);
-    bool failed = fflush(out) != 0 || ferror(out) != 0 || fsync(fileno(out)) != 0;
-    int saved = errno;
-    failed = (fclose(out) != 0) || failed;
-    if (failed || rename(temporary, path) != 0) {
-        saved = failed ? saved : errno;
-        unlink(temporary);
-        return wf_error_set(error, WF_IO, "cannot write %s: %s", path, strerror(saved));
-    }
-    return WF_OK;
+    WF_ASSERT(fclose(out) == 0);
+    enum wf_status status = wf_atomic_write_file(path, text, len, error);
+    free(text);
+    return status;
 }
 
 enum wf_status wf_report_write(const struct wf_report *report, const char *path,

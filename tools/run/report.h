@@ -54,7 +54,7 @@ void wf_report_limit(struct wf_report *report, uint64_t step, double bytes_per_s
 const struct wf_report_round *wf_report_last(const struct wf_report *report, uint64_t step);
 /* Every wanted version committed in the end, nothing wrong, nothing torn. */
 bool wf_report_ok(const struct wf_report *report);
-/* Writes the JSON to `path` ("-" is standard output): into a temporary file beside it first. */
+/* Writes the JSON to `path` ("-" is standard output). */
 enum wf_status wf_report_write(const struct wf_report *report, const char *path,
                                struct wf_error *error);
 void wf_report_print(const struct wf_report *report, FILE *out);
@@ -63,7 +63,7 @@ const char *wf_report_bound_by(const struct wf_report_round *round);
 /* An SVG picture: one row a rank, time to the right, phases in colours, versions marked. */
 enum wf_status wf_timeline_write(const struct wf_report *report, const char *path,
                                  struct wf_error *error);
-/* Creates `path` whole or not at all: `write` fills a temporary file beside it. */
+/* Creates `path` whole or not at all, with what `write` prints. */
 enum wf_status wf_report_replace(const char *path, void (*write)(FILE *out, const void *user),
                                  const void *user, struct wf_error *error);
 

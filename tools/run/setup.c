@@ -3,52 +3,15 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-enum { CONFIG_BYTES_MAX = 16 << 20 };
-
-enum wf_status wf_run_read_file(const char *path, size_t max, char **text_out, size_t *len_out,
-                                struct wf_error *error)
-{
-    struct stat info;
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) {
-        return wf_error_set(error, WF_IO, "cannot open %s: %s", path, strerror(errno));
-    }
-    enum wf_status status = WF_OK;
-    char *text = NULL;
-    size_t len = 0;
-    if (fstat(fileno(file), &info) != 0 || !S_ISREG(info.st_mode)) {
-        status = wf_error_set(error, WF_INVALID, "%s: expected a regular file", path);
-    } else if ((uint64_t)info.st_size > max) {
-        status = wf_error_set(error, WF_INVALID, "%s: %lld bytes; at most %zu are read", path,
-                              (long long)info.st_size, max);
-    } else {
-        text = malloc((size_t)info.st_size + 1);
-        WF_ASSERT(text != NULL);
-        len = fread(text, 1, (size_t)info.st_size, file);
-        text[len] = '\0';
-        if (ferror(file)) {
-            status = wf_error_set(error, WF_IO, "cannot read %s: %s", path, strerror(errno));
-        }
-    }
-    fclose(file);
-    if (status != WF_OK) {
-        free(text);
-        return status;
-    }
-    *text_out = text;
-    *len_out = len;
-    return WF_OK;
-}
+#include "tools/files/checkpoint.h"
 
 /* `model` of the job: a folder with config.json and weights. */
 static enum wf_status load_model(struct wf_run_setup *setup, struct wf_error *error)
 {
     struct stat info;
-    char path[WF_PATH_MAX + 16];
     if (stat(setup->job.model, &info) != 0) {
         return wf_error_set(error, WF_IO,
                             "model: %s: %s; expected a Hugging Face folder (weft make-checkpoint "
@@ -62,19 +25,7 @@ static enum wf_status load_model(struct wf_run_setup *setup, struct wf_error *er
                             setup->job.model, setup->job.model);
     }
     snprintf(setup->folder, sizeof setup->folder, "%s", setup->job.model);
-    snprintf(path, sizeof path, "%s/config.json", setup->folder);
-    char *text = NULL;
-    size_t len = 0;
-    enum wf_status status = wf_run_read_file(path, CONFIG_BYTES_MAX, &text, &len, error);
-    if (status != WF_OK) {
-        return status;
-    }
-    status = wf_model_parse(text, len, &setup->model, error);
-    if (status != WF_OK) {
-        wf_error_prefix(error, "%s", path);
-    }
-    free(text);
-    return status;
+    return wf_checkpoint_model(setup->folder, &setup->model, error);
 }
 
 static enum wf_status load_specs(struct wf_run_setup *setup, struct wf_error *error)

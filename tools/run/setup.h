@@ -36,8 +36,4 @@ enum wf_status wf_run_setup_load(const char *job_path, struct wf_run_setup *setu
 void wf_run_setup_fini(struct wf_run_setup *setup);
 struct wf_run_place wf_run_place(const struct wf_run_setup *setup, uint32_t infer_rank);
 
-/* Reads a whole regular file of at most `max` bytes. Gives *text_out (NUL added after `len`). */
-enum wf_status wf_run_read_file(const char *path, size_t max, char **text_out, size_t *len_out,
-                                struct wf_error *error);
-
 #endif
