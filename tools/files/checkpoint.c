@@ -1,0 +1,433 @@
+/* checkpoint.c - matches a Hugging Face folder with a model, and reads parameters from it. */
+#include "tools/files/checkpoint.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tools/files/hf_folder.h"
+#include "tools/files/io.h"
+
+enum { COMPARE_BYTES = 1 << 20 }; /* read at a time when two tensors are compared */
+
+/* What is done with a tensor that is no parameter. */
+enum extra_kind { EXTRA_SKIPPED, EXTRA_UNKNOWN, EXTRA_KINDS };
+
+struct matcher {
+    const struct wf_model *model;
+    const struct wf_checkpoint_options *options;
+    const struct wf_hf_folder *folder;
+    struct wf_checkpoint *checkpoint;
+    bool *found; /* one for each parameter */
+    uint32_t notes[EXTRA_KINDS];
+    const char *first_extra; /* a name that is no parameter, for the hint about prefixes */
+};
+
+static void note(struct matcher *m, enum extra_kind kind, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void note(struct matcher *m, enum extra_kind kind, const char *format, ...)
+{
+    if (m->notes[kind]++ < WF_CHECKPOINT_NOTES_MAX && m->options->note != NULL) {
+        char text[WF_ERROR_TEXT_MAX];
+        va_list args;
+        va_start(args, format);
+        vsnprintf(text, sizeof text, format, args);
+        va_end(args);
+        m->options->note(m->options->user, text);
+    }
+}
+
+static void note_rest(struct matcher *m)
+{
+    static const char *const kinds[EXTRA_KINDS] = {"skipped", "unknown"};
+    for (int kind = 0; kind < EXTRA_KINDS; kind++) {
+        uint32_t total = m->notes[kind];
+        if (total > WF_CHECKPOINT_NOTES_MAX) {
+            m->notes[kind] = 0;
+            note(m, kind, "and %u more tensors %s", total - WF_CHECKPOINT_NOTES_MAX, kinds[kind]);
+        }
+    }
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t len = strlen(text), end_len = strlen(end);
+    return len >= end_len && strcmp(text + len - end_len, end) == 0;
+}
+
+static void format_shape(uint32_t ndim, const uint64_t *shape, char out[128])
+{
+    int at = snprintf(out, 128, "[");
+    for (uint32_t i = 0; i < ndim && at < 128; i++) {
+        at += snprintf(out + at, (size_t)(128 - at), "%s%" PRIu64, i > 0 ? ", " : "", shape[i]);
+    }
+    if (at < 127) {
+        snprintf(out + at, (size_t)(128 - at), "]");
+    }
+}
+
+static enum wf_status match_param(struct matcher *m, uint32_t file, uint32_t index,
+                                  const struct wf_st_tensor *tensor, struct wf_error *error)
+{
+    const struct wf_param *param = &m->model->params[index];
+    const char *file_name = m->folder->files[file].name;
+    if (tensor->ndim != param->ndim ||
+        memcmp(tensor->shape, param->shape, param->ndim * sizeof *param->shape) != 0) {
+        char found[128], expected[128];
+        format_shape(tensor->ndim, tensor->shape, found);
+        format_shape(param->ndim, param->shape, expected);
+        return wf_error_set(error, WF_MISMATCH,
+                            "%s: tensor \"%s\" has shape %s, the config says %s; config.json and "
+                            "weights are not of one model",
+                            file_name, param->name, found, expected);
+    }
+    if (tensor->dtype == WF_DTYPE_NONE ||
+        (param->dtype != WF_DTYPE_NONE && tensor->dtype != param->dtype)) {
+        return wf_error_set(error, WF_MISMATCH,
+                            "%s: tensor \"%s\" is %s, the config says %s; convert the weights or "
+                            "correct torch_dtype in config.json",
+                            file_name, param->name, tensor->dtype_name,
+                            wf_dtype_safetensors(param->dtype));
+    }
+    if (!wf_hf_folder_lists(m->folder, tensor->name)) {
+        return wf_error_set(error, WF_MISMATCH,
+                            "%s holds \"%s\", which the index does not list; the index is stale",
+                            file_name, param->name);
+    }
+    WF_ASSERT(!m->found[index]); /* doubles were refused with the index */
+    m->found[index] = true;
+    m->checkpoint->entries[index] = (struct wf_checkpoint_entry){
+        .file = file,
+        .dtype = tensor->dtype,
+        .offset = m->folder->files[file].data_offset + tensor->begin,
+        .elements = tensor->elements,
+    };
+    return WF_OK;
+}
+
+/* Names that only quantised or packed checkpoints have: their weights are not what they look like.
+ */
+static bool is_scale(const char *name)
+{
+    static const char *const ends[] = {
+        "weight_scale", "weight_scale_inv", "weight_scale_2", "weight_packed",
+        "weight_shape", ".qweight",         ".qzeros",        ".scales",
+        ".g_idx",       ".input_scale",     ".k_scale",       ".v_scale",
+    };
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        if (ends_with(name, ends[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* True if it is "STEM.bias" and "STEM.weight" is a parameter. */
+static bool is_bias_of_param(const struct wf_model *model, const char *name)
+{
+    char weight[WF_NAME_MAX + 8];
+    size_t stem = strlen(name) - strlen("bias");
+    if (!ends_with(name, ".bias") || stem >= WF_NAME_MAX) {
+        return false;
+    }
+    int len = snprintf(weight, sizeof weight, "%.*sweight", (int)stem, name);
+    return wf_model_find(model, weight, (size_t)len) != UINT32_MAX;
+}
+
+static enum wf_status match_extra(struct matcher *m, uint32_t file,
+                                  const struct wf_st_tensor *tensor, struct wf_error *error)
+{
+    const char *file_name = m->folder->files[file].name;
+    if (tensor->elements == 0) {
+        note(m, EXTRA_SKIPPED, "%s: \"%.100s\" has no elements: skipped", file_name, tensor->name);
+        return WF_OK;
+    }
+    if (ends_with(tensor->name, "rotary_emb.inv_freq")) {
+        note(m, EXTRA_SKIPPED, "%s: \"%.100s\" follows from the config: skipped", file_name,
+             tensor->name);
+        return WF_OK;
+    }
+    if (m->model->tied && strcmp(tensor->name, "lm_head.weight") == 0) {
+        return WF_OK; /* compared once all places are known */
+    }
+    if (is_scale(tensor->name)) {
+        return wf_error_set(
+            error, WF_UNSUPPORTED,
+            "%s: tensor \"%.100s\" belongs to quantised weights, which this version "
+            "does not read; use the unquantised checkpoint",
+            file_name, tensor->name);
+    }
+    if (is_bias_of_param(m->model, tensor->name)) {
+        return wf_error_set(error, WF_MISMATCH,
+                            "%s: there is a bias \"%.100s\" that the config does not speak of; "
+                            "leaving it out would be another model: correct config.json",
+                            file_name, tensor->name);
+    }
+    m->first_extra = m->first_extra != NULL ? m->first_extra : tensor->name;
+    if (m->options->extras_refuse) {
+        return wf_error_set(error, WF_REFUSED,
+                            "%s: tensor \"%.100s\" is no parameter of the model that config.json "
+                            "describes (extras: refuse)",
+                            file_name, tensor->name);
+    }
+    note(m, EXTRA_UNKNOWN, "%s: \"%.100s\" is no parameter of the model: not used", file_name,
+         tensor->name);
+    return WF_OK;
+}
+
+static enum wf_status match_all(struct matcher *m, struct wf_error *error)
+{
+    for (uint32_t f = 0; f < m->folder->file_count; f++) {
+        const struct wf_safetensors *header = m->folder->files[f].header;
+        for (uint32_t t = 0; t < header->tensor_count; t++) {
+            const struct wf_st_tensor *tensor = &header->tensors[t];
+            uint32_t index = wf_model_find(m->model, tensor->name, strlen(tensor->name));
+            enum wf_status status = index != UINT32_MAX ? match_param(m, f, index, tensor, error)
+                                                        : match_extra(m, f, tensor, error);
+            if (status != WF_OK) {
+                return status;
+            }
+        }
+    }
+    return WF_OK;
+}
+
+/* Says which parameters are missing and, where it can be seen, why. */
+static enum wf_status check_missing(struct matcher *m, struct wf_error *error)
+{
+    uint32_t missing = 0, first = 0;
+    for (uint32_t i = m->model->param_count; i-- > 0;) {
+        if (!m->found[i]) {
+            missing++;
+            first = i;
+        }
+    }
+    if (missing == 0) {
+        return WF_OK;
+    }
+    char hint[256] = "";
+    const char *name = m->model->params[first].name;
+    if (strcmp(name, "lm_head.weight") == 0) {
+        snprintf(hint, sizeof hint,
+                 "; config.json says that the head is not tied "
+                 "(tie_word_embeddings)");
+    } else if (missing == m->model->param_count && m->first_extra != NULL) {
+        snprintf(hint, sizeof hint,
+                 "; the files have \"%.100s\": another model, or a prefix that a "
+                 "wrapper added or took away",
+                 m->first_extra);
+    }
+    return wf_error_set(error, WF_NOT_FOUND, "tensor \"%s\" is missing (%u of %u are)%s", name,
+                        missing, m->model->param_count, hint);
+}
+
+static enum wf_status compare_bytes(int a_fd, uint64_t a, int b_fd, uint64_t b, uint64_t bytes,
+                                    bool *equal_out, struct wf_error *error)
+{
+    uint8_t *buffers = malloc(2 * COMPARE_BYTES);
+    if (buffers == NULL) {
+        return wf_error_set(error, WF_NO_MEMORY, "no memory to compare two tensors");
+    }
+    enum wf_status status = WF_OK;
+    bool equal = true;
+    for (uint64_t at = 0; equal && at < bytes; at += COMPARE_BYTES) {
+        size_t part = bytes - at < COMPARE_BYTES ? (size_t)(bytes - at) : COMPARE_BYTES;
+        status = wf_file_pread(a_fd, buffers, part, a + at, error);
+        if (status == WF_OK) {
+            status = wf_file_pread(b_fd, buffers + COMPARE_BYTES, part, b + at, error);
+        }
+        if (status != WF_OK) {
+            break;
+        }
+        equal = memcmp(buffers, buffers + COMPARE_BYTES, part) == 0;
+    }
+    free(buffers);
+    if (status == WF_OK) {
+        *equal_out = equal;
+    }
+    return status;
+}
+
+/* The duplicate of a tied head must hold the embedding's very bytes. */
+static enum wf_status check_head(struct matcher *m, const struct wf_hf_file *file,
+                                 const struct wf_st_tensor *head, struct wf_error *error)
+{
+    uint32_t index =
+        wf_model_find(m->model, "model.embed_tokens.weight", strlen("model.embed_tokens.weight"));
+    if (index == UINT32_MAX) {
+        return WF_OK;
+    }
+    const struct wf_checkpoint_entry *entry = &m->checkpoint->entries[index];
+    uint64_t bytes = entry->elements * wf_dtype_bytes(entry->dtype);
+    bool equal = head->dtype == entry->dtype && head->end - head->begin == bytes;
+    if (equal) {
+        enum wf_status status =
+            compare_bytes(m->folder->files[entry->file].fd, entry->offset, file->fd,
+                          file->data_offset + head->begin, bytes, &equal, error);
+        if (status != WF_OK) {
+            return status;
+        }
+    }
+    if (!equal) {
+        return wf_error_set(error, WF_MISMATCH,
+                            "%s: config.json says that the head is tied, but lm_head.weight "
+                            "differs from the embedding; correct tie_word_embeddings",
+                            file->name);
+    }
+    note(m, EXTRA_SKIPPED, "%s: lm_head.weight equals the embedding it is tied to: skipped",
+         file->name);
+    return WF_OK;
+}
+
+static enum wf_status check_heads(struct matcher *m, struct wf_error *error)
+{
+    enum wf_status status = WF_OK;
+    for (uint32_t f = 0; m->model->tied && status == WF_OK && f < m->folder->file_count; f++) {
+        const struct wf_hf_file *file = &m->folder->files[f];
+        const struct wf_st_tensor *head = wf_st_find(file->header, "lm_head.weight");
+        if (head != NULL && head->elements != 0) {
+            status = check_head(m, file, head, error);
+        }
+    }
+    return status;
+}
+
+/* Takes the descriptors and names over from the folder. */
+static enum wf_status take_files(struct wf_checkpoint *checkpoint, struct wf_hf_folder *folder,
+                                 struct wf_error *error)
+{
+    checkpoint->files = calloc(folder->file_count, sizeof *checkpoint->files);
+    if (checkpoint->files == NULL) {
+        return wf_error_set(error, WF_NO_MEMORY, "no memory for %u files", folder->file_count);
+    }
+    checkpoint->file_count = folder->file_count;
+    for (uint32_t i = 0; i < folder->file_count; i++) {
+        struct wf_hf_file *file = &folder->files[i];
+        checkpoint->files[i] =
+            (struct wf_checkpoint_file){.name = file->name, .fd = file->fd, .bytes = file->bytes};
+        file->name = NULL;
+        file->fd = -1;
+    }
+    return WF_OK;
+}
+
+static enum wf_status match(struct wf_checkpoint *checkpoint, const struct wf_model *model,
+                            const struct wf_checkpoint_options *options,
+                            const struct wf_hf_folder *folder, struct wf_error *error)
+{
+    struct matcher m = {.model = model,
+                        .options = options,
+                        .folder = folder,
+                        .checkpoint = checkpoint,
+                        .found = calloc(model->param_count + 1, sizeof *m.found)};
+    checkpoint->entries = calloc(model->param_count + 1, sizeof *checkpoint->entries);
+    checkpoint->entry_count = model->param_count;
+    if (m.found == NULL || checkpoint->entries == NULL) {
+        free(m.found);
+        return wf_error_set(error, WF_NO_MEMORY, "no memory for %u parameters", model->param_count);
+    }
+    enum wf_status status = match_all(&m, error);
+    if (status == WF_OK) {
+        status = check_missing(&m, error);
+    }
+    if (status == WF_OK) {
+        status = check_heads(&m, error);
+    }
+    if (status == WF_OK) {
+        note_rest(&m);
+    }
+    free(m.found);
+    return status;
+}
+
+enum wf_status wf_checkpoint_open(const char *path, const struct wf_model *model,
+                                  const struct wf_checkpoint_options *options,
+                                  struct wf_checkpoint **out, struct wf_error *error)
+{
+    struct wf_hf_folder folder;
+    struct wf_checkpoint *checkpoint = NULL;
+    enum wf_status status = wf_hf_folder_open(path, options->note, options->user, &folder, error);
+    if (status != WF_OK) {
+        goto close_folder;
+    }
+    checkpoint = calloc(1, sizeof *checkpoint);
+    if (checkpoint == NULL || (checkpoint->folder = strdup(path)) == NULL) {
+        status = wf_error_set(error, WF_NO_MEMORY, "no memory for a checkpoint");
+        goto close_folder;
+    }
+    status = match(checkpoint, model, options, &folder, error);
+    if (status != WF_OK) {
+        wf_error_prefix(error, "%s", path);
+        goto close_folder;
+    }
+    status = take_files(checkpoint, &folder, error);
+    if (status == WF_OK) {
+        *out = checkpoint;
+        checkpoint = NULL;
+    }
+close_folder:
+    wf_checkpoint_free(checkpoint);
+    wf_hf_folder_close(&folder);
+    return status;
+}
+
+void wf_checkpoint_free(struct wf_checkpoint *checkpoint)
+{
+    if (checkpoint == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < checkpoint->file_count; i++) {
+        close(checkpoint->files[i].fd);
+        free(checkpoint->files[i].name);
+    }
+    free(checkpoint->files);
+    free(checkpoint->entries);
+    free(checkpoint->folder);
+    free(checkpoint);
+}
+
+enum wf_status wf_checkpoint_read(const struct wf_checkpoint *checkpoint, uint32_t param,
+                                  uint64_t first, uint64_t count, void *buffer,
+                                  struct wf_error *error)
+{
+    WF_ASSERT(param < checkpoint->entry_count);
+    const struct wf_checkpoint_entry *entry = &checkpoint->entries[param];
+    WF_ASSERT(first <= entry->elements && count <= entry->elements - first);
+    const struct wf_checkpoint_file *file = &checkpoint->files[entry->file];
+    size_t bytes = wf_dtype_bytes(entry->dtype);
+    enum wf_status status = wf_file_pread(file->fd, buffer, (size_t)count * bytes,
+                                          entry->offset + first * bytes, error);
+    if (status != WF_OK) {
+        wf_error_prefix(error, "%s/%s", checkpoint->folder, file->name);
+    }
+    return status;
+}
+
+enum wf_status wf_checkpoint_model(const char *path, struct wf_model **model_out,
+                                   struct wf_error *error)
+{
+    struct stat info;
+    char *text, name[4096];
+    size_t len;
+    bool is_folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    int needed = snprintf(name, sizeof name, is_folder ? "%s/" WF_HF_CONFIG : "%s", path);
+    if (needed >= (int)sizeof name) {
+        return wf_error_set(error, WF_INVALID, "the path %.100s... is too long", path);
+    }
+    enum wf_status status =
+        wf_file_read_all(AT_FDCWD, name, WF_CHECKPOINT_CONFIG_MAX, &text, &len, error);
+    if (status != WF_OK) {
+        return status;
+    }
+    status = wf_model_parse(text, len, model_out, error);
+    free(text);
+    if (status != WF_OK) {
+        wf_error_prefix(error, "%s", name);
+    }
+    return status;
+}
