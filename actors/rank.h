@@ -38,12 +38,17 @@ struct wf_rank_hooks {
     /* Infer, between quiesce and resume, after the local copy: the engine's own work on the new
      * weights (derived tensors). A status other than OK keeps the engine gated. */
     enum wf_status (*after_write)(void *host, struct wf_rank *rank, struct wf_version version);
-    /* Train. Generation known, plan agreed: publishing may begin. Called again, with
-     * `restarted` true, when a new generation began because another train rank was lost: publish
-     * the current weights again. */
-    void (*ready)(void *host, struct wf_rank *rank, bool restarted);
-    /* Train. Every decided engine has version v (`engines` of them): buffers are the host's again.
-     */
+    /* Train. Generation known, plan agreed: publishing may begin. Called again, with `restarted`
+     * true, when a new generation began because a train rank was lost: whatever was held is the
+     * host's again; publish the current weights again. `step` is the newest step that any train
+     * rank of the job has published (0: none): what a restarted rank has to rebuild. */
+    void (*ready)(void *host, struct wf_rank *rank, bool restarted, uint64_t step);
+    /* Train, snapshot. The copy of `version` is complete and published (why: NULL), or it failed
+     * and is not: in both cases the buffers are the host's again. */
+    void (*copied)(void *host, struct wf_rank *rank, struct wf_version version,
+                   const struct wf_error *why);
+    /* Train. Every decided engine has version v (`engines` of them; 0: the policy skipped it, or it
+     * can no longer be published by all train ranks): buffers are the host's again. */
     void (*released)(void *host, struct wf_rank *rank, struct wf_version version, uint32_t engines);
     /* Train and infer. The attempt ended without a commit. Train: unless `again`, buffers are the
      * host's again; with it the server tries the version once more and the hold stays. */
@@ -103,12 +108,17 @@ struct wf_rank_options {
 /* Loop thread. Refusals of the tensors are given here; refusals of others come by `ended`. */
 enum wf_status wf_rank_new(struct wf_loop *loop, const struct wf_rank_options *options,
                            struct wf_rank **rank_out, struct wf_error *error);
-/* Train: the weights are `step` and stable until released or aborted (hold), or until this returns
- * plus the snapshot's own hook (snapshot: `released` is not needed; publish again any time).
- * AGAIN: an earlier version still holds the buffers (hold). REFUSED: not newer. */
+/* Train: the weights are `step` and stable, until released or aborted without `again` (hold) or
+ * until `copied` (snapshot; `released` follows for every version that is not dropped). Steps grow.
+ * AGAIN: an earlier version still holds the buffers (hold) or both slots (snapshot), or no
+ * generation is known yet (before the ready hook). REFUSED: not newer. CLOSED: the rank has ended.
+ */
 enum wf_status wf_rank_publish(struct wf_rank *rank, uint64_t step, const char *label,
                                struct wf_error *error);
-/* Train: nothing more will be published; weights stay as they are, fills may read them. */
+/* Train: nothing more will be published; the weights stay what was published last, fills may read
+ * them (hold; in snapshot mode the slot is kept). A new generation takes it back: publish and say
+ * it again. The job ends when every train rank has said it and all engines have what they can get.
+ */
 void wf_rank_idle(struct wf_rank *rank);
 /* Infer: the answer to the quiesce hook. */
 void wf_rank_quiesced(struct wf_rank *rank);
