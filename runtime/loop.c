@@ -19,6 +19,8 @@ struct wf_loop {
     struct wf_scheduler scheduler; /* first: wf_loop_scheduler */
     struct wf_timers timers;
     struct wf_env *env;       /* borrows */
+    struct wf_log *log;       /* borrows */
+    struct wf_trace *trace;   /* borrows */
     struct wf_poller *poller; /* owns; NULL without */
     uint64_t spin_ns;
     uint64_t now_ns;    /* valid while now_known */
@@ -102,6 +104,28 @@ void wf_loop_set_env(struct wf_loop *loop, struct wf_env *env)
 struct wf_env *wf_loop_env(struct wf_loop *loop)
 {
     return loop->env;
+}
+
+void wf_loop_set_log(struct wf_loop *loop, struct wf_log *log)
+{
+    assert_here(loop);
+    loop->log = log;
+}
+
+struct wf_log *wf_loop_log(struct wf_loop *loop)
+{
+    return loop->log;
+}
+
+void wf_loop_set_trace(struct wf_loop *loop, struct wf_trace *trace)
+{
+    assert_here(loop);
+    loop->trace = trace;
+}
+
+struct wf_trace *wf_loop_trace(struct wf_loop *loop)
+{
+    return loop->trace;
 }
 
 static uint64_t read_clock(struct wf_loop *loop)

@@ -23,6 +23,9 @@
 #include "runtime/env.h"
 #include "runtime/status.h"
 
+struct wf_log;
+struct wf_trace;
+
 enum { WF_TURN_MESSAGES = 100 };
 #define WF_NEVER_NS UINT64_MAX
 #define WF_SPIN_DEFAULT_NS UINT64_C(20000)
@@ -47,6 +50,13 @@ void wf_loop_free(struct wf_loop *loop);
  * which actor runs next and how many messages it takes. */
 void wf_loop_set_env(struct wf_loop *loop, struct wf_env *env);
 struct wf_env *wf_loop_env(struct wf_loop *loop);
+
+/* The log and the trace of this rank, for whoever runs on the loop; NULL (the start) is none.
+ * Borrowed, set before the first turn. */
+void wf_loop_set_log(struct wf_loop *loop, struct wf_log *log);
+struct wf_log *wf_loop_log(struct wf_loop *loop);
+void wf_loop_set_trace(struct wf_loop *loop, struct wf_trace *trace);
+struct wf_trace *wf_loop_trace(struct wf_loop *loop);
 
 /* The time of the current pass, read when a pass first needs it; outside a pass the time now. */
 uint64_t wf_loop_now_ns(struct wf_loop *loop);
