@@ -1,0 +1,271 @@
+/* layout_build.c - collects tensors and pieces, interns forms, sorts and hashes: a layout. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "models/layout_private.h"
+
+/* Doubles *array when it is full. False, and build->failed, when there is no memory. */
+static bool make_room(struct wf_build *build, void **array, uint32_t count, uint32_t *room,
+                      size_t size)
+{
+    if (count < *room || build->failed) {
+        return !build->failed;
+    }
+    uint32_t wanted = *room ? *room * 2 : 64;
+    void *grown = reallocarray(*array, wanted, size);
+    if (!grown) {
+        build->failed = true;
+        return false;
+    }
+    *array = grown;
+    *room = wanted;
+    return true;
+}
+#define MAKE_ROOM(build, field, array)                                                 \
+    make_room(build, (void **)&(build)->layout->array, (build)->layout->field##_count, \
+              &(build)->field##_room, sizeof *(build)->layout->array)
+
+void wf_build_begin(struct wf_build *build)
+{
+    *build = (struct wf_build){.layout = calloc(1, sizeof *build->layout)};
+    build->failed = !build->layout;
+    if (!build->failed && MAKE_ROOM(build, form, forms)) {
+        build->layout->forms[build->layout->form_count++] = (struct wf_form){0};
+    }
+}
+
+/* Keeps a copy of a name; gives its offset as a pointer-sized number until the end. */
+static const char *keep_name(struct wf_build *build, const char *name)
+{
+    size_t len = strlen(name) + 1;
+    if (build->text_used + len > build->text_room) {
+        size_t wanted = build->text_room ? build->text_room * 2 : 16384;
+        char *grown = realloc(build->text, wanted + len);
+        if (!grown) {
+            build->failed = true;
+            return NULL;
+        }
+        build->text = grown;
+        build->text_room = wanted + len;
+    }
+    memcpy(build->text + build->text_used, name, len);
+    build->text_used += len;
+    return (const char *)(build->text_used - len);
+}
+
+void wf_build_tensor(struct wf_build *build, const char *name, enum wf_dtype dtype, uint32_t ndim,
+                     const uint64_t *shape)
+{
+    if (!MAKE_ROOM(build, tensor, tensors)) {
+        return;
+    }
+    struct wf_tensor tensor = {.name = keep_name(build, name), .dtype = dtype, .ndim = ndim};
+    tensor.bytes = wf_dtype_bytes(dtype);
+    for (uint32_t axis = 0; axis < ndim; axis++) {
+        tensor.shape[axis] = shape[axis];
+        tensor.bytes *= shape[axis];
+    }
+    build->layout->tensors[build->layout->tensor_count++] = tensor;
+    build->layout->bytes += tensor.bytes;
+}
+
+void wf_build_alias(struct wf_build *build, const char *name, uint32_t tensor)
+{
+    if (MAKE_ROOM(build, alias, aliases)) {
+        build->layout->aliases[build->layout->alias_count++] =
+            (struct wf_alias){.name = keep_name(build, name), .tensor = tensor};
+    }
+}
+
+/* Index of a form equal to the nest's axes; a rank has a few dozen at most. */
+static uint32_t intern(struct wf_build *build, const struct wf_nest *nest)
+{
+    struct wf_form form = {.axis_count = (uint8_t)nest->axis_count, .elem_bytes = nest->elem_bytes};
+    for (uint32_t axis = 0; axis < nest->axis_count; axis++) {
+        form.axes[axis] = nest->axes[axis];
+        form.repeat_count += nest->axes[axis].param_step == 0;
+    }
+    struct wf_layout *layout = build->layout;
+    for (uint32_t i = 1; i < layout->form_count; i++) {
+        if (memcmp(&layout->forms[i], &form, sizeof form) == 0) {
+            return i;
+        }
+    }
+    if (!MAKE_ROOM(build, form, forms)) {
+        return 0;
+    }
+    layout->forms[layout->form_count] = form;
+    return layout->form_count++;
+}
+
+void wf_build_piece(struct wf_build *build, uint32_t param, const struct wf_nest *nest,
+                    enum wf_piece_kind kind)
+{
+    if (!MAKE_ROOM(build, piece, pieces)) {
+        return;
+    }
+    struct wf_nest normal = *nest;
+    wf_nest_normalise(&normal);
+    struct wf_piece piece = {.param = kind == WF_PIECE_DATA ? param : 0,
+                             .tensor = build->layout->tensor_count - 1,
+                             .param_first = kind == WF_PIECE_DATA ? nest->param_first : 0,
+                             .tensor_offset = nest->tensor_offset,
+                             .count = wf_nest_elements(nest),
+                             .kind = (uint16_t)kind};
+    if (!wf_nest_is_run(&normal, &piece.count)) {
+        piece.form = intern(build, &normal);
+    }
+    build->layout->pieces[build->layout->piece_count++] = piece;
+}
+
+static int compare_pieces(const void *left, const void *right)
+{
+    const struct wf_piece *a = left, *b = right;
+    if (a->tensor != b->tensor) {
+        return a->tensor < b->tensor ? -1 : 1;
+    }
+    return a->tensor_offset < b->tensor_offset ? -1 : a->tensor_offset > b->tensor_offset;
+}
+
+static void hash_layout(struct wf_layout *layout)
+{
+    struct wf_hasher hasher;
+    wf_hasher_init(&hasher);
+    const uint64_t counts[] = {layout->tensor_count, layout->alias_count, layout->form_count,
+                               layout->piece_count};
+    for (size_t i = 0; i < 4; i++) {
+        wf_hasher_u64(&hasher, counts[i]);
+    }
+    for (uint32_t i = 0; i < layout->tensor_count; i++) {
+        const struct wf_tensor *tensor = &layout->tensors[i];
+        wf_hasher_text(&hasher, tensor->name, strlen(tensor->name));
+        wf_hasher_u64(&hasher, (uint64_t)tensor->dtype << 32 | (uint64_t)tensor->kind);
+        wf_hasher_u64(&hasher, tensor->ndim);
+        for (uint32_t axis = 0; axis < tensor->ndim; axis++) {
+            wf_hasher_u64(&hasher, tensor->shape[axis]);
+        }
+    }
+    for (uint32_t i = 0; i < layout->alias_count; i++) {
+        wf_hasher_text(&hasher, layout->aliases[i].name, strlen(layout->aliases[i].name));
+        wf_hasher_u64(&hasher, layout->aliases[i].tensor);
+    }
+    for (uint32_t i = 1; i < layout->form_count; i++) {
+        const struct wf_form *form = &layout->forms[i];
+        wf_hasher_u64(&hasher, (uint64_t)form->axis_count << 32 | form->elem_bytes);
+        for (uint32_t axis = 0; axis < form->axis_count; axis++) {
+            wf_hasher_u64(&hasher, form->axes[axis].count);
+            wf_hasher_u64(&hasher, form->axes[axis].param_step);
+            wf_hasher_u64(&hasher, (uint64_t)form->axes[axis].tensor_step);
+        }
+    }
+    for (uint32_t i = 0; i < layout->piece_count; i++) {
+        const struct wf_piece *piece = &layout->pieces[i];
+        wf_hasher_u64(&hasher, (uint64_t)piece->param << 32 | piece->tensor);
+        wf_hasher_u64(&hasher, piece->param_first);
+        wf_hasher_u64(&hasher, piece->tensor_offset);
+        wf_hasher_u64(&hasher, piece->count);
+        wf_hasher_u64(&hasher, (uint64_t)piece->form << 32 | (uint64_t)piece->kind << 16 |
+                                   piece->value_rule);
+    }
+    layout->hash = wf_hasher_end(&hasher);
+}
+
+/* The name of a tensor, or of an alias where `index` passes the tensors. */
+static const char *name_at(const struct wf_layout *layout, uint32_t index)
+{
+    return index < layout->tensor_count ? layout->tensors[index].name
+                                        : layout->aliases[index - layout->tensor_count].name;
+}
+
+static int compare_names(const void *a, const void *b, void *layout)
+{
+    return strcmp(name_at(layout, *(const uint32_t *)a), name_at(layout, *(const uint32_t *)b));
+}
+
+/* Makes the names pointers and the index by name. */
+static bool finish_names(struct wf_build *build)
+{
+    struct wf_layout *layout = build->layout;
+    struct wf_layout_memory *memory = calloc(1, sizeof *memory);
+    if (!memory) {
+        return false;
+    }
+    uint32_t count = layout->tensor_count + layout->alias_count;
+    layout->memory = memory;
+    memory->text = build->text;
+    build->text = NULL;
+    for (uint32_t i = 0; i < layout->tensor_count; i++) {
+        layout->tensors[i].name = memory->text + (size_t)layout->tensors[i].name;
+    }
+    for (uint32_t i = 0; i < layout->alias_count; i++) {
+        layout->aliases[i].name = memory->text + (size_t)layout->aliases[i].name;
+    }
+    memory->sorted = calloc(count + 1, sizeof *memory->sorted);
+    if (!memory->sorted) {
+        return false;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        memory->sorted[i] = i;
+    }
+    qsort_r(memory->sorted, count, sizeof *memory->sorted, compare_names, layout);
+    return true;
+}
+
+enum wf_status wf_build_end(struct wf_build *build, enum wf_status status,
+                            struct wf_layout **layout_out, struct wf_error *error)
+{
+    struct wf_layout *layout = build->layout;
+    if (status == WF_OK && (build->failed || !finish_names(build))) {
+        status = wf_error_set(error, WF_NO_MEMORY, "no memory for a layout");
+    }
+    if (status != WF_OK) {
+        free(build->text);
+        wf_layout_free(layout);
+        return status;
+    }
+    qsort(layout->pieces, layout->piece_count, sizeof *layout->pieces, compare_pieces);
+    hash_layout(layout);
+    *layout_out = layout;
+    return WF_OK;
+}
+
+void wf_layout_free(struct wf_layout *layout)
+{
+    if (!layout) {
+        return;
+    }
+    struct wf_layout_memory *memory = layout->memory;
+    if (memory) {
+        free(memory->text);
+        free(memory->sorted);
+    }
+    free(memory);
+    free(layout->tensors);
+    free(layout->pieces);
+    free(layout->forms);
+    free(layout->aliases);
+    free(layout);
+}
+
+uint32_t wf_layout_find(const struct wf_layout *layout, const char *name, size_t len)
+{
+    const struct wf_layout_memory *memory = layout->memory;
+    uint32_t low = 0, high = layout->tensor_count + layout->alias_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2, index = memory->sorted[middle];
+        const char *known = name_at(layout, index);
+        size_t known_len = strlen(known);
+        int order = memcmp(known, name, known_len < len ? known_len : len);
+        if (order == 0 && known_len == len) {
+            return index < layout->tensor_count
+                       ? index
+                       : layout->aliases[index - layout->tensor_count].tensor;
+        }
+        if (order < 0 || (order == 0 && known_len < len)) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return UINT32_MAX;
+}

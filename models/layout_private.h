@@ -1,0 +1,37 @@
+/* layout_private.h - the growing layout behind layout_build.c, layout_derive.c and layout_match.c.
+ */
+#ifndef WEFT_MODELS_LAYOUT_PRIVATE_H
+#define WEFT_MODELS_LAYOUT_PRIVATE_H
+
+#include "models/layout.h"
+
+/* wf_layout.memory. */
+struct wf_layout_memory {
+    char *text;       /* all names */
+    uint32_t *sorted; /* by name: tensors, then aliases counted on behind them */
+};
+
+/* A layout being made. Names are offsets into `text` until wf_build_end. Any failed allocation sets
+ * `failed` and makes the rest do nothing; wf_build_end reports it. */
+struct wf_build {
+    struct wf_layout *layout;
+    uint32_t tensor_room, piece_room, form_room, alias_room;
+    char *text;
+    size_t text_used, text_room;
+    bool failed;
+};
+
+void wf_build_begin(struct wf_build *build);
+/* Adds a tensor of the product of `shape`; its pieces follow before the next tensor. */
+void wf_build_tensor(struct wf_build *build, const char *name, enum wf_dtype dtype, uint32_t ndim,
+                     const uint64_t *shape);
+void wf_build_alias(struct wf_build *build, const char *name, uint32_t tensor);
+/* A piece of the newest tensor. `nest` of a fill has its box on the tensor side. */
+void wf_build_piece(struct wf_build *build, uint32_t param, const struct wf_nest *nest,
+                    enum wf_piece_kind kind);
+/* Sorts, hashes and gives the layout, or frees everything and says why not. `status` other than OK
+ * is the caller's own failure: frees and returns it. */
+enum wf_status wf_build_end(struct wf_build *build, enum wf_status status,
+                            struct wf_layout **layout_out, struct wf_error *error);
+
+#endif
