@@ -117,7 +117,13 @@ static uint64_t hash_of(const char *text)
     return hash;
 }
 
-/* The slot of this text; the one whose window began first makes room for a new text. */
+static bool makes_room_before(const struct wf_log_memory *a, const struct wf_log_memory *b)
+{
+    bool a_is_free = a->written == 0, b_is_free = b->written == 0;
+    return a_is_free != b_is_free ? a_is_free : a->window_start_ns < b->window_start_ns;
+}
+
+/* The slot of this text; a new text takes a free one, or the one whose window began first. */
 static struct wf_log_memory *recall(struct wf_log *log, uint64_t hash)
 {
     struct wf_log_memory *oldest = &log->remembered[0];
@@ -126,7 +132,7 @@ static struct wf_log_memory *recall(struct wf_log *log, uint64_t hash)
         if (slot->hash == hash && slot->written > 0) {
             return slot;
         }
-        if (slot->window_start_ns < oldest->window_start_ns) {
+        if (makes_room_before(slot, oldest)) {
             oldest = slot;
         }
     }
