@@ -1,0 +1,213 @@
+/* planner.c - runs the pure planner as a job and tells the rank's parts what it found. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "actors/local.h"
+#include "actors/planned.h"
+
+enum { PLANNER_DONE = 0x331 };
+
+struct wf_planner {
+    struct wf_rank *rank;
+    struct wf_actor actor;
+    struct wf_job job;
+    bool busy, closing;
+    struct wf_local_msg *next; /* newest that came while busy */
+    struct wf_agreed *agreed;
+    uint64_t started_ns;
+    enum wf_status status;
+    struct wf_error error;
+};
+
+const char *wf_side_name(uint64_t side)
+{
+    return side == WF_TRAIN ? "train" : "infer";
+}
+
+void wf_peer_who(const struct wf_el_peer *peer, char text_out[WF_WHO_MAX])
+{
+    char engine[32] = "";
+    if (peer->side == WF_INFER) {
+        snprintf(engine, sizeof engine, ", engine %llu", (unsigned long long)peer->engine);
+    }
+    snprintf(text_out, WF_WHO_MAX, "%s rank %llu (host %s%s)", wf_side_name(peer->side),
+             (unsigned long long)peer->rank, peer->host, engine);
+}
+
+void wf_planned_tell(struct wf_rank *rank, struct wf_actor *from, struct wf_agreed *agreed,
+                     const struct wf_error *error)
+{
+    /* The data parts first: the MetaClient's answer may bring their first round. */
+    struct wf_actor *parts[3] = {
+        rank->sender != NULL ? wf_sender_actor(rank->sender) : NULL,
+        rank->receiver != NULL ? wf_receiver_actor(rank->receiver) : NULL,
+        wf_meta_client_actor(rank->client),
+    };
+    for (int i = 0; i < 3; i++) {
+        if (parts[i] == NULL) {
+            continue;
+        }
+        struct wf_local_msg *out = wf_local_msg_new(WF_LOCAL_PLANNED, from);
+        out->agreed = wf_agreed_hold(agreed);
+        out->round.term = agreed->members.members.term;
+        out->round.epoch = agreed->members.members.epoch;
+        out->status = error != NULL ? error->status : WF_OK;
+        if (error != NULL) {
+            out->error = *error;
+        }
+        wf_send(parts[i], &out->msg);
+    }
+}
+
+/* --- the job ------------------------------------------------------------------------------------
+ */
+
+/* Equal names are one host; numbers by first appearance. */
+static uint32_t host_number(const struct wf_frame_members *members, uint32_t index)
+{
+    for (uint32_t i = 0; i < index; i++) {
+        if (strcmp(members->peers[i].host, members->peers[index].host) == 0) {
+            return i;
+        }
+    }
+    return index;
+}
+
+static enum wf_status plan(struct wf_planner *planner)
+{
+    struct wf_agreed *agreed = planner->agreed;
+    const struct wf_frame_members *list = &agreed->members.members;
+    struct wf_plan_member *members = calloc(list->peers_count, sizeof *members);
+    if (members == NULL) {
+        return wf_error_set(&planner->error, WF_NO_MEMORY, "no memory for %u members",
+                            list->peers_count);
+    }
+    for (uint32_t i = 0; i < list->peers_count; i++) {
+        const struct wf_el_peer *peer = &list->peers[i];
+        members[i] = (struct wf_plan_member){.side = (enum wf_side)peer->side,
+                                             .rank = (uint32_t)peer->rank,
+                                             .engine = (uint32_t)peer->engine,
+                                             .layout = agreed->layouts[i],
+                                             .host = host_number(list, i)};
+    }
+    struct wf_plan_input input = {.model = planner->rank->options.model,
+                                  .members = members,
+                                  .member_count = list->peers_count};
+    enum wf_status status = wf_plan_build(&input, &agreed->plan, &planner->error);
+    /* A wrong plan would show on the infer side only, as wrong weights: prove it there. */
+    if (status == WF_OK && planner->rank->options.side == WF_INFER) {
+        status = wf_plan_prove(&input, agreed->plan, &planner->error);
+        if (status != WF_OK) {
+            wf_error_prefix(&planner->error, "the plan's own proof fails");
+        }
+    }
+    free(members);
+    return status;
+}
+
+static void run_job(struct wf_job *job)
+{
+    struct wf_planner *planner =
+        (struct wf_planner *)((char *)job - offsetof(struct wf_planner, job));
+    planner->status = plan(planner);
+}
+
+/* --- the actor ----------------------------------------------------------------------------------
+ */
+
+static uint64_t now_ns(const struct wf_planner *planner)
+{
+    struct wf_env *env = wf_loop_env(planner->rank->loop);
+    return env->ops->now_ns(env);
+}
+
+static void start(struct wf_planner *planner, struct wf_local_msg *msg)
+{
+    planner->busy = true;
+    planner->agreed = wf_agreed_hold(msg->agreed);
+    msg->msg.release(&msg->msg);
+    planner->started_ns = now_ns(planner);
+    struct wf_env *env = wf_loop_env(planner->rank->loop);
+    env->ops->job(env, &planner->job);
+}
+
+static void finish(struct wf_planner *planner)
+{
+    struct wf_agreed *agreed = planner->agreed;
+    planner->agreed = NULL;
+    planner->busy = false;
+    agreed->build_ns = now_ns(planner) - planner->started_ns;
+    if (!planner->closing && planner->next == NULL) {
+        wf_planned_tell(planner->rank, &planner->actor, agreed,
+                        planner->status == WF_OK ? NULL : &planner->error);
+    }
+    wf_agreed_release(agreed);
+    if (planner->next != NULL) {
+        struct wf_local_msg *next = planner->next;
+        planner->next = NULL;
+        start(planner, next);
+    }
+}
+
+static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
+{
+    struct wf_planner *planner =
+        (struct wf_planner *)((char *)self - offsetof(struct wf_planner, actor));
+    if (msg->kind == PLANNER_DONE) {
+        finish(planner);
+        return WF_KEEP;
+    }
+    if (msg->kind != WF_LOCAL_PLAN || msg->returned || planner->closing) {
+        return WF_FREE;
+    }
+    struct wf_local_msg *request = (struct wf_local_msg *)msg;
+    if (!planner->busy) {
+        start(planner, request);
+    } else {
+        if (planner->next != NULL) {
+            planner->next->msg.release(&planner->next->msg);
+        }
+        planner->next = request;
+    }
+    return WF_KEEP;
+}
+
+enum wf_status wf_planner_new(struct wf_rank *rank, struct wf_planner **part_out,
+                              struct wf_error *error)
+{
+    struct wf_planner *planner = calloc(1, sizeof *planner);
+    if (planner == NULL) {
+        return wf_error_set(error, WF_NO_MEMORY, "no memory for the planner");
+    }
+    planner->rank = rank;
+    wf_actor_init(&planner->actor, rank->loop, "planner", handle);
+    planner->job = (struct wf_job){
+        .done = {.kind = PLANNER_DONE}, .owner = &planner->actor, .work = run_job, .name = "plan"};
+    *part_out = planner;
+    return WF_OK;
+}
+
+struct wf_actor *wf_planner_actor(struct wf_planner *planner)
+{
+    return &planner->actor;
+}
+
+void wf_planner_close(struct wf_planner *planner)
+{
+    planner->closing = true;
+    if (planner->next != NULL) {
+        planner->next->msg.release(&planner->next->msg);
+        planner->next = NULL;
+    }
+}
+
+void wf_planner_free(struct wf_planner *planner)
+{
+    while (planner->busy) { /* a job that runs still points here */
+        wf_loop_turn(planner->rank->loop);
+    }
+    wf_actor_close(&planner->actor);
+    wf_actor_fini(&planner->actor);
+    free(planner);
+}

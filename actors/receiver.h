@@ -1,0 +1,140 @@
+/* receiver.h - what the files of the Receiver share. Private to actors/receiver*.c.
+ *
+ * The Receiver reads one version at a time into staging and, when told, copies staging to live
+ * memory. It keeps a connection to each of its sources, and their regions imported, over rounds.
+ *
+ *   IDLE --READ--> READING --all boxes read, all origins' digests here--> VALIDATING
+ *   VALIDATING --all edges match--> IDLE, READ_DONE(OK), staged
+ *   VALIDATING --an edge differs--> NAMING (the origin's chunk digests) --> IDLE, READ_DONE(DIGEST)
+ *   READING, VALIDATING, NAMING --failure--> DRAINING --nothing open--> IDLE, READ_DONE(why)
+ *   any of them --STOP--> DRAINING --nothing open--> IDLE, STOPPED
+ *   IDLE --FLIP--> FLIPPING --> IDLE, FLIPPED
+ *
+ * Invariants: outside READING and DRAINING no read is open; `staged` implies that staging holds
+ * exactly `round` and its digests matched; a new plan is adopted in IDLE only.
+ *
+ * A source: APART (a retry timer runs) -> CONNECTING -> GREETED (hello sent, regions come) ->
+ * READY; any loss leads back to APART, and its regions are released as soon as no read is open on
+ * them.
+ */
+#ifndef WEFT_ACTORS_RECEIVER_H
+#define WEFT_ACTORS_RECEIVER_H
+
+#include "actors/batch.h"
+#include "actors/planned.h"
+#include "actors/validator.h"
+
+enum {
+    RECEIVER_SLOTS = 2,
+    RECEIVER_RETRY_MIN_NS = 20 * 1000 * 1000,
+    RECEIVER_RETRY_MAX_NS = 1000 * 1000 * 1000,
+    RECEIVER_FLIP_BYTES = 8 << 20, /* of one flip job */
+};
+
+enum source_state { SOURCE_APART, SOURCE_CONNECTING, SOURCE_GREETED, SOURCE_READY };
+enum receiver_phase {
+    RECEIVER_IDLE,
+    RECEIVER_READING,
+    RECEIVER_VALIDATING,
+    RECEIVER_NAMING,
+    RECEIVER_DRAINING,
+    RECEIVER_FLIPPING,
+};
+
+struct receiver_slot {
+    struct wf_remote **remotes; /* as many as have come */
+    uint32_t remote_count;
+    struct wf_el_place *places;
+    uint32_t place_count;
+    struct wf_read_source *src; /* by the source's layout tensors; made when all is here */
+};
+
+struct receiver_source {
+    struct wf_receiver *receiver;
+    struct wf_el_peer peer;         /* copied from the plan's members */
+    const struct wf_layout *layout; /* borrows from the plan */
+    const struct wf_edge *edge;
+    struct wf_hash input; /* of the plan that the connection agreed on */
+    enum source_state state;
+    uint64_t conn;
+    struct wf_timer timer; /* APART: the retry; CONNECTING, GREETED: the limit */
+    uint64_t retry_ns;
+    char why[WF_REASON_MAX]; /* the last failure, for whoever waits */
+    struct receiver_slot slots[RECEIVER_SLOTS];
+    /* of the round */
+    bool asked, granted, read_open, read_done, has_digest, named;
+    struct wf_read read;
+    struct wf_digests *digests;
+    uint64_t chunks_seen; /* NAMING: of the origin's list */
+};
+
+struct wf_receiver {
+    struct wf_rank *rank;
+    struct wf_actor actor;
+    bool closing;
+
+    struct wf_region staging;
+    void **staged_at, **live_at; /* by layout tensor; NULL where the plan writes nothing */
+    struct wf_read_target *dst;
+    uint64_t *flip_first; /* first flip item of each tensor, then the total */
+    struct wf_batch flip_batch;
+
+    struct wf_agreed *agreed, *next_agreed;
+    bool has_next;
+    struct receiver_source **sources;
+    uint32_t source_count;
+
+    enum receiver_phase phase;
+    struct wf_round_key round;
+    bool staged, stopping; /* stopping: the answer is STOPPED (of `stop_round`) */
+    struct wf_round_key stop_round;
+    struct wf_timer deadline;
+    uint64_t started_ns, granted_ns, read_ns, deadline_ns;
+    uint32_t open_reads;
+    bool validating;
+    struct wf_validation validation; /* its edges: one for each source, in order */
+    struct wf_local_msg *answer;     /* READ_DONE in the making */
+};
+
+/* receiver.c */
+uint64_t receiver_now_ns(const struct wf_receiver *receiver);
+/* Ends the round with a failure that `source` is to blame for. `object` may be empty; the sentence
+ * is the rest of one that begins with the source's name. The first failure counts. */
+void receiver_fail(struct wf_receiver *receiver, const struct receiver_source *source,
+                   enum wf_status status, const char *object, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+/* Something ended: leaves DRAINING if nothing is open, answers a STOP. */
+void receiver_settle(struct wf_receiver *receiver);
+void receiver_tell(struct wf_receiver *receiver, struct wf_local_msg *answer);
+
+/* receiver_staging.c */
+enum wf_status receiver_staging_init(struct wf_receiver *receiver, struct wf_error *error);
+void receiver_staging_fini(struct wf_receiver *receiver);
+void receiver_flip(struct wf_receiver *receiver, const struct wf_local_msg *request);
+void receiver_flipped(struct wf_receiver *receiver); /* the flip batch ended */
+
+/* receiver_source.c: one connection and what was imported over it. */
+struct receiver_source *receiver_source_new(struct wf_receiver *receiver);
+void receiver_source_free(struct receiver_source *source); /* no read open */
+void receiver_source_connect(struct receiver_source *source);
+/* Drops the connection, with the reason, and tries again later. */
+void receiver_source_lose(struct receiver_source *source, enum wf_status status, const char *why);
+void receiver_source_release(struct receiver_source *source); /* what was imported; no read open */
+void receiver_source_event(struct receiver_source *source, struct wf_wire_msg *msg);
+bool receiver_source_send(struct receiver_source *source, enum wf_frame_type type,
+                          const void *fields);
+
+/* receiver_plan.c */
+void receiver_plan_adopt(struct wf_receiver *receiver);
+void receiver_plan_fini(struct wf_receiver *receiver);
+
+/* receiver_round.c: READ to READ_DONE. */
+void receiver_round_start(struct wf_receiver *receiver, const struct wf_local_msg *request);
+void receiver_round_ready(struct receiver_source *source); /* it became READY */
+void receiver_round_frame(struct receiver_source *source, const struct wf_frame *frame);
+void receiver_round_read_done(struct receiver_source *source);
+void receiver_round_validated(struct wf_receiver *receiver);
+void receiver_round_lost(struct receiver_source *source, enum wf_status status);
+void receiver_round_deadline(struct wf_timer *timer);
+
+#endif

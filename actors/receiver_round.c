@@ -1,0 +1,399 @@
+/* receiver_round.c - one READ: grants, boxes, digests, verdict. */
+#include <stdio.h>
+#include <string.h>
+
+#include "actors/receiver.h"
+
+static void version_text(const struct wf_receiver *receiver, char text_out[WF_VERSION_TEXT])
+{
+    wf_version_format(receiver->round.version, text_out);
+}
+
+/* "box 7 of model.layers.3.mlp.down_proj.weight"; empty without such an op */
+static void box_text(const struct receiver_source *source, uint32_t op,
+                     char text_out[WF_OBJECT_MAX])
+{
+    const struct wf_model *model = source->receiver->rank->options.model;
+    text_out[0] = '\0';
+    if (op < source->edge->op_count) {
+        uint32_t param = source->edge->ops[op].param;
+        snprintf(text_out, WF_OBJECT_MAX, "box %u of %s", op,
+                 param < model->param_count ? model->params[param].name : "?");
+    }
+}
+
+/* --- asking and reading
+ * ------------------------------------------------------------------------------- */
+
+static void ask_grant(struct receiver_source *source)
+{
+    struct wf_frame_grant_request request = {.round = source->receiver->round};
+    source->asked = receiver_source_send(source, WF_FRAME_grant_request, &request);
+}
+
+void receiver_round_ready(struct receiver_source *source)
+{
+    if (source->receiver->phase == RECEIVER_READING && !source->asked) {
+        ask_grant(source);
+    }
+}
+
+static void reset(struct receiver_source *source)
+{
+    source->asked = source->granted = source->read_done = false;
+    source->has_digest = source->named = false;
+    source->chunks_seen = 0;
+}
+
+static void refuse_read(struct wf_receiver *receiver, enum wf_status status, const char *why)
+{
+    struct wf_local_msg *answer = receiver->answer;
+    receiver->answer = NULL;
+    const struct wf_rank_options *options = &receiver->rank->options;
+    answer->status = status;
+    answer->culprit.side = options->side;
+    answer->culprit.rank = options->rank;
+    answer->culprit.engine = options->engine;
+    snprintf(answer->culprit.host, sizeof answer->culprit.host, "%s", options->host_name);
+    snprintf(answer->culprit.reason, sizeof answer->culprit.reason, "%s", why);
+    wf_error_set(&answer->error, status, "infer rank %u %s", options->rank, why);
+    receiver_tell(receiver, answer);
+}
+
+static void check_complete(struct wf_receiver *receiver);
+
+void receiver_round_start(struct wf_receiver *receiver, const struct wf_local_msg *request)
+{
+    WF_ASSERT(receiver->phase == RECEIVER_IDLE && receiver->answer == NULL);
+    receiver->answer = wf_local_msg_new(WF_LOCAL_READ_DONE, &receiver->actor);
+    receiver->answer->round = request->round;
+    receiver->staged = false;
+    if (receiver->agreed == NULL) {
+        refuse_read(receiver, WF_REFUSED, "has no plan for that round");
+        return;
+    }
+    receiver->round = request->round;
+    receiver->phase = RECEIVER_READING;
+    receiver->started_ns = receiver_now_ns(receiver);
+    receiver->deadline_ns = request->deadline_ns;
+    receiver->granted_ns = receiver->read_ns = 0;
+    wf_timer_arm(receiver->rank->loop, &receiver->deadline, request->deadline_ns);
+    for (uint32_t i = 0; i < receiver->source_count; i++) {
+        reset(receiver->sources[i]);
+    }
+    for (uint32_t i = 0; i < receiver->source_count && receiver->phase == RECEIVER_READING; i++) {
+        struct receiver_source *source = receiver->sources[i];
+        if (source->state == SOURCE_READY) {
+            ask_grant(source);
+        } else if (source->state == SOURCE_APART) {
+            wf_timer_cancel(receiver->rank->loop, &source->timer);
+            receiver_source_connect(source);
+        }
+    }
+    if (receiver->phase == RECEIVER_READING) {
+        check_complete(receiver); /* a rank may have no sources at all */
+    }
+}
+
+static void start_read(struct receiver_source *source, uint64_t slot_index)
+{
+    struct wf_receiver *receiver = source->receiver;
+    struct receiver_slot *slot = &source->slots[slot_index];
+    struct wf_transport *transport = receiver->rank->options.transport;
+    source->granted = true;
+    struct wf_read *read = &source->read;
+    read->ops = source->edge->ops;
+    read->op_count = source->edge->op_count;
+    read->src = slot->src;
+    read->src_count = slot->place_count;
+    read->dst = receiver->dst;
+    read->dst_count = receiver->rank->layout->tensor_count;
+    read->deadline_ns = receiver->deadline_ns;
+    source->read_open = true;
+    receiver->open_reads++;
+    transport->ops->read(transport, read);
+}
+
+static void take_grant(struct receiver_source *source, uint64_t slot)
+{
+    struct wf_receiver *receiver = source->receiver;
+    if (receiver->phase != RECEIVER_READING || source->granted || !source->asked) {
+        return;
+    }
+    if (source->slots[slot].src == NULL) {
+        receiver_source_lose(source, WF_PROTOCOL, "granted a slot that it does not have");
+        return;
+    }
+    start_read(source, slot);
+    bool all = true;
+    for (uint32_t i = 0; i < receiver->source_count; i++) {
+        all = all && receiver->sources[i]->granted;
+    }
+    if (all) {
+        receiver->granted_ns = receiver_now_ns(receiver);
+    }
+    /* Asked now, so that the origin's answer is here when the last box is. */
+    struct wf_frame_digest_request request = {.round = receiver->round};
+    receiver_source_send(source, WF_FRAME_digest_request, &request);
+}
+
+void receiver_round_read_done(struct receiver_source *source)
+{
+    struct wf_receiver *receiver = source->receiver;
+    const struct wf_read *read = &source->read;
+    if (receiver->phase == RECEIVER_READING && read->status == WF_OK) {
+        source->read_done = true;
+        check_complete(receiver);
+    } else if (receiver->phase == RECEIVER_READING) {
+        char box[WF_OBJECT_MAX], version[WF_VERSION_TEXT];
+        box_text(source, read->failed_op, box);
+        version_text(receiver, version);
+        receiver_fail(receiver, source, read->status, box,
+                      "could not be read%s%s of version %s: %.200s", box[0] != '\0' ? ": " : "",
+                      box, version, read->text);
+    } else {
+        receiver_settle(receiver);
+    }
+}
+
+/* --- verdict
+ * ------------------------------------------------------------------------------------------- */
+
+static void check_complete(struct wf_receiver *receiver)
+{
+    for (uint32_t i = 0; i < receiver->source_count; i++) {
+        if (!receiver->sources[i]->read_done || !receiver->sources[i]->has_digest) {
+            return;
+        }
+    }
+    receiver->read_ns = receiver_now_ns(receiver);
+    receiver->phase = RECEIVER_VALIDATING;
+    receiver->validating = true;
+    struct wf_validation *validation = &receiver->validation;
+    for (uint32_t i = 0; i < receiver->source_count; i++) {
+        validation->edges[i].digests = receiver->sources[i]->digests;
+    }
+    validation->msg = (struct wf_msg){.kind = WF_VALIDATE, .from = &receiver->actor};
+    validation->reply_to = &receiver->actor;
+    validation->tensors = receiver->staged_at;
+    validation->cancelled = false;
+    wf_send(wf_validator_actor(receiver->rank->validator), &validation->msg);
+}
+
+static void fill_numbers(struct wf_receiver *receiver)
+{
+    struct wf_local_msg *answer = receiver->answer;
+    uint64_t granted_ns = receiver->granted_ns != 0 ? receiver->granted_ns : receiver->started_ns;
+    answer->grant_ns = granted_ns - receiver->started_ns;
+    answer->transfer_ns = receiver->read_ns - granted_ns;
+    answer->verify_ns = receiver_now_ns(receiver) - receiver->read_ns;
+    for (uint32_t i = 0; i < receiver->source_count; i++) {
+        answer->bytes += receiver->sources[i]->read.bytes;
+    }
+    snprintf(answer->transports[0].name, sizeof answer->transports[0].name, "%s",
+             receiver->rank->options.transport->ops->name);
+    answer->transports[0].edges = receiver->source_count;
+    answer->transports[0].bytes = answer->bytes;
+    answer->transport_count = 1;
+}
+
+/* The sums differ: the origin's list says where. */
+static void ask_chunks(struct receiver_source *source)
+{
+    struct wf_frame_chunks_request request = {.round = source->receiver->round};
+    if (source->chunks_seen > 0) {
+        uint64_t chunk;
+        request.first_op = wf_digests_op(source->digests, source->chunks_seen, &chunk);
+        request.first_chunk = chunk;
+    }
+    receiver_source_send(source, WF_FRAME_chunks_request, &request);
+}
+
+void receiver_round_validated(struct wf_receiver *receiver)
+{
+    if (receiver->phase != RECEIVER_VALIDATING) {
+        receiver_settle(receiver);
+        return;
+    }
+    for (uint32_t i = 0; i < receiver->source_count; i++) {
+        if (!receiver->validation.edges[i].matches) {
+            receiver->phase = RECEIVER_NAMING;
+            ask_chunks(receiver->sources[i]);
+            return;
+        }
+    }
+    wf_timer_cancel(receiver->rank->loop, &receiver->deadline);
+    fill_numbers(receiver);
+    receiver->staged = true;
+    receiver->phase = RECEIVER_IDLE;
+    struct wf_local_msg *answer = receiver->answer;
+    receiver->answer = NULL;
+    receiver_tell(receiver, answer);
+    receiver_settle(receiver);
+}
+
+static void take_digest(struct receiver_source *source, const struct wf_frame_digest *digest)
+{
+    struct wf_receiver *receiver = source->receiver;
+    if (receiver->phase != RECEIVER_READING || !source->granted || source->has_digest) {
+        return;
+    }
+    for (uint32_t i = 0; i < receiver->source_count; i++) {
+        if (receiver->sources[i] == source) {
+            receiver->validation.edges[i].origin_chunks = digest->chunks;
+            receiver->validation.edges[i].origin_sum = digest->sum;
+        }
+    }
+    source->has_digest = true;
+    check_complete(receiver);
+}
+
+static void take_chunks(struct receiver_source *source, const struct wf_frame_chunks *frame)
+{
+    struct wf_receiver *receiver = source->receiver;
+    if (receiver->phase != RECEIVER_NAMING) {
+        return;
+    }
+    uint64_t total = wf_digests_count(source->digests), different;
+    uint64_t wrong = wf_validator_compare(source->digests, source->chunks_seen, frame->chunks,
+                                          frame->chunks_count, &different);
+    source->chunks_seen += frame->chunks_count;
+    bool more = !frame->last && frame->chunks_count > 0 && source->chunks_seen < total;
+    if (wrong == UINT64_MAX && more) {
+        ask_chunks(source);
+        return;
+    }
+    char box[WF_OBJECT_MAX] = "", object[WF_OBJECT_MAX] = "its edge", version[WF_VERSION_TEXT];
+    version_text(receiver, version);
+    if (wrong != UINT64_MAX) {
+        uint64_t chunk;
+        uint32_t op = wf_digests_op(source->digests, wrong, &chunk);
+        box_text(source, op, box);
+        snprintf(object, sizeof object, "chunk %llu of %.240s", (unsigned long long)chunk, box);
+    }
+    receiver->answer->digest_mismatches = different > 0 ? different : 1;
+    receiver_fail(receiver, source, WF_DIGEST, object,
+                  "says that %s of version %s has another digest than what infer rank %u wrote "
+                  "(%llu chunks of its list differ)",
+                  object, version, receiver->rank->options.rank, (unsigned long long)different);
+}
+
+static void take_refusal(struct receiver_source *source,
+                         const struct wf_frame_peer_refused *refused)
+{
+    char version[WF_VERSION_TEXT];
+    version_text(source->receiver, version);
+    bool known = refused->status == WF_STALE || refused->status == WF_TIMED_OUT;
+    receiver_fail(source->receiver, source, known ? (enum wf_status)refused->status : WF_REFUSED,
+                  "", "refused a reader of version %s: %.250s", version, refused->text);
+}
+
+static const struct wf_round_key *key_of(const struct wf_frame *frame)
+{
+    switch (frame->type) {
+    case WF_FRAME_grant:
+        return &frame->grant.round;
+    case WF_FRAME_digest:
+        return &frame->digest.round;
+    case WF_FRAME_chunks:
+        return &frame->chunks.round;
+    case WF_FRAME_peer_refused:
+        return &frame->peer_refused.round;
+    default:
+        return NULL;
+    }
+}
+
+void receiver_round_frame(struct receiver_source *source, const struct wf_frame *frame)
+{
+    const struct wf_round_key *key = key_of(frame);
+    if (key == NULL) {
+        char why[WF_REASON_MAX];
+        snprintf(why, sizeof why, "sent a %s frame that cannot come now",
+                 wf_frame_name(frame->type));
+        receiver_source_lose(source, WF_PROTOCOL, why);
+        return;
+    }
+    if (!wf_round_key_equal(key, &source->receiver->round)) {
+        return; /* of a round that is over */
+    }
+    switch (frame->type) {
+    case WF_FRAME_grant:
+        take_grant(source, frame->grant.slot);
+        break;
+    case WF_FRAME_digest:
+        take_digest(source, &frame->digest);
+        break;
+    case WF_FRAME_chunks:
+        take_chunks(source, &frame->chunks);
+        break;
+    default:
+        take_refusal(source, &frame->peer_refused);
+        break;
+    }
+}
+
+/* --- what can go wrong with a source
+ * --------------------------------------------------------------------- */
+
+void receiver_round_lost(struct receiver_source *source, enum wf_status status)
+{
+    struct wf_receiver *receiver = source->receiver;
+    bool needed =
+        (receiver->phase == RECEIVER_READING && !(source->read_done && source->has_digest)) ||
+        receiver->phase == RECEIVER_NAMING;
+    /* Before it was asked, only what another try cannot change ends the round. */
+    bool may_come_back = !source->asked && (status == WF_PEER_LOST || status == WF_AGAIN ||
+                                            status == WF_CONNECTION || status == WF_TIMED_OUT);
+    if (needed && !may_come_back) {
+        char why[WF_REASON_MAX], version[WF_VERSION_TEXT];
+        memcpy(why, source->why, sizeof why);
+        version_text(receiver, version);
+        receiver_fail(receiver, source, status, "", "was lost while version %s was read: it %.300s",
+                      version, why);
+    }
+}
+
+void receiver_round_deadline(struct wf_timer *timer)
+{
+    struct wf_receiver *receiver =
+        (struct wf_receiver *)((char *)timer - offsetof(struct wf_receiver, deadline));
+    double seconds = (double)(receiver->deadline_ns - receiver->started_ns) / 1e9;
+    char version[WF_VERSION_TEXT], box[WF_OBJECT_MAX];
+    version_text(receiver, version);
+    for (uint32_t i = 0; i < receiver->source_count; i++) {
+        struct receiver_source *source = receiver->sources[i];
+        bool differs = receiver->phase == RECEIVER_NAMING && !receiver->validation.edges[i].matches;
+        if (source->read_done && source->has_digest && !differs) {
+            continue;
+        }
+        if (differs) {
+            receiver_fail(receiver, source, WF_DIGEST, "its edge",
+                          "has another digest of version %s than what arrived, and did not list "
+                          "its chunks within %.3g s",
+                          version, seconds);
+        } else if (!source->asked) {
+            receiver_fail(receiver, source, WF_TIMED_OUT, "",
+                          "could not be read from within %.3g s for version %s: it %.200s", seconds,
+                          version, source->why[0] != '\0' ? source->why : "did not answer");
+        } else if (!source->granted) {
+            receiver_fail(receiver, source, WF_TIMED_OUT, "",
+                          "did not grant version %s within %.3g s", version, seconds);
+        } else if (!source->read_done) {
+            box_text(source, source->read.failed_op, box);
+            receiver_fail(receiver, source, WF_TIMED_OUT, box,
+                          "could not be read in time: %s of version %s did not arrive within "
+                          "%.3g s",
+                          box[0] != '\0' ? box : "a box", version, seconds);
+        } else {
+            receiver_fail(receiver, source, WF_TIMED_OUT, "",
+                          "did not send its digest of version %s within %.3g s", version, seconds);
+        }
+        return;
+    }
+    if (receiver->source_count > 0) {
+        receiver_fail(receiver, receiver->sources[0], WF_TIMED_OUT, "",
+                      "sent version %s, but infer rank %u did not verify it within %.3g s", version,
+                      receiver->rank->options.rank, seconds);
+    }
+}

@@ -1,0 +1,315 @@
+/* receiver_source.c - one source of the Receiver: connection, hello, imported regions. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "actors/receiver.h"
+
+static struct wf_loop *loop_of(const struct receiver_source *source)
+{
+    return source->receiver->rank->loop;
+}
+
+static struct wf_env *env_of(const struct receiver_source *source)
+{
+    return wf_loop_env(loop_of(source));
+}
+
+static void arm(struct receiver_source *source, const char *name, uint64_t after_ns)
+{
+    source->timer.name = name;
+    wf_timer_arm(loop_of(source), &source->timer, wf_loop_now_ns(loop_of(source)) + after_ns);
+}
+
+void receiver_source_release(struct receiver_source *source)
+{
+    struct wf_transport *transport = source->receiver->rank->options.transport;
+    WF_ASSERT(!source->read_open);
+    for (int i = 0; i < RECEIVER_SLOTS; i++) {
+        struct receiver_slot *slot = &source->slots[i];
+        for (uint32_t r = 0; r < slot->remote_count; r++) {
+            transport->ops->release_region(transport, slot->remotes[r]);
+        }
+        free(slot->remotes);
+        free(slot->places);
+        free(slot->src);
+        memset(slot, 0, sizeof *slot);
+    }
+}
+
+/* Clients that come back together must not come in step: half of the pause is drawn. */
+static void retry_later(struct receiver_source *source)
+{
+    struct wf_env *env = env_of(source);
+    uint64_t half = source->retry_ns / 2;
+    arm(source, "the next try to connect", half + env->ops->choose(env, half + 1));
+    source->retry_ns *= 2;
+    if (source->retry_ns > RECEIVER_RETRY_MAX_NS) {
+        source->retry_ns = RECEIVER_RETRY_MAX_NS;
+    }
+}
+
+void receiver_source_lose(struct receiver_source *source, enum wf_status status, const char *why)
+{
+    struct wf_env *env = env_of(source);
+    if (source->conn != 0) {
+        env->ops->close(env, source->conn);
+        source->conn = 0;
+    }
+    snprintf(source->why, sizeof source->why, "%s", why);
+    source->state = SOURCE_APART;
+    wf_timer_cancel(loop_of(source), &source->timer);
+    if (!source->read_open) {
+        receiver_source_release(source);
+    }
+    if (!source->receiver->closing) {
+        retry_later(source);
+    }
+    receiver_round_lost(source, status);
+}
+
+void receiver_source_connect(struct receiver_source *source)
+{
+    WF_ASSERT(source->state == SOURCE_APART);
+    if (source->read_open) {
+        retry_later(source); /* the regions of the last connection are still in use */
+        return;
+    }
+    struct wf_env *env = env_of(source);
+    const struct wf_timeouts *timeouts = &source->receiver->rank->options.timeouts;
+    struct wf_error error;
+    source->state = SOURCE_CONNECTING;
+    arm(source, "a source's regions", timeouts->connect_ns + timeouts->plan_ns);
+    enum wf_status status = env->ops->connect(env, &source->receiver->actor, source->peer.address,
+                                              &source->conn, &error);
+    if (status != WF_OK) {
+        source->conn = 0;
+        receiver_source_lose(source, status, error.text);
+    }
+}
+
+static void timer_fired(struct wf_timer *timer)
+{
+    struct receiver_source *source =
+        (struct receiver_source *)((char *)timer - offsetof(struct receiver_source, timer));
+    if (source->state == SOURCE_APART) {
+        receiver_source_connect(source);
+    } else {
+        receiver_source_lose(source, WF_TIMED_OUT, "it did not send its regions in time");
+    }
+}
+
+bool receiver_source_send(struct receiver_source *source, enum wf_frame_type type,
+                          const void *fields)
+{
+    enum wf_status status = wf_frame_send(env_of(source), source->conn, type, fields, -1);
+    if (status != WF_OK) {
+        receiver_source_lose(source, WF_CONNECTION, wf_status_text(status));
+    }
+    return status == WF_OK;
+}
+
+/* --- frames until READY
+ * ------------------------------------------------------------------------------ */
+
+static void say_hello(struct receiver_source *source)
+{
+    const struct wf_rank *rank = source->receiver->rank;
+    struct wf_frame_peer_hello hello = {.proto_min = WF_PROTOCOL_MIN,
+                                        .proto_max = WF_PROTOCOL_MAX,
+                                        .rank = rank->options.rank,
+                                        .incarnation = rank->incarnation,
+                                        .source_rank = source->peer.rank,
+                                        .source_incarnation = source->peer.incarnation,
+                                        .input = source->input,
+                                        .edge = source->edge->hash};
+    snprintf(hello.job, sizeof hello.job, "%s", rank->options.job);
+    source->state = SOURCE_GREETED;
+    receiver_source_send(source, WF_FRAME_peer_hello, &hello);
+}
+
+static enum wf_status take_places(struct receiver_source *source,
+                                  const struct wf_frame_peer_places *frame, struct wf_error *error)
+{
+    struct receiver_slot *slot = &source->slots[frame->slot];
+    if (slot->places != NULL || frame->places_count != source->layout->tensor_count) {
+        return wf_error_set(error, WF_PROTOCOL, "sent %u places for its %u tensors",
+                            frame->places_count, source->layout->tensor_count);
+    }
+    slot->places = calloc((size_t)frame->places_count + 1, sizeof *slot->places);
+    if (slot->places == NULL) {
+        return wf_error_set(error, WF_NO_MEMORY, "has more tensors than fit in memory here");
+    }
+    memcpy(slot->places, frame->places, frame->places_count * sizeof *slot->places);
+    slot->place_count = frame->places_count;
+    return WF_OK;
+}
+
+static enum wf_status resolve(const struct receiver_source *source, struct receiver_slot *slot,
+                              struct wf_error *error)
+{
+    struct wf_read_source *src = calloc((size_t)slot->place_count + 1, sizeof *src);
+    if (src == NULL) {
+        return wf_error_set(error, WF_NO_MEMORY, "has more tensors than fit in memory here");
+    }
+    for (uint32_t i = 0; i < slot->place_count; i++) {
+        const struct wf_el_place *place = &slot->places[i];
+        const struct wf_tensor *tensor = &source->layout->tensors[i];
+        uint64_t len =
+            place->region < slot->remote_count ? slot->remotes[place->region]->len_bytes : 0;
+        if (place->len_bytes != tensor->bytes || place->offset > len ||
+            place->len_bytes > len - place->offset) {
+            free(src);
+            return wf_error_set(error, WF_PROTOCOL,
+                                "placed tensor %s at byte %llu (%llu bytes) of region %llu; "
+                                "expected %llu bytes inside it",
+                                tensor->name, (unsigned long long)place->offset,
+                                (unsigned long long)place->len_bytes,
+                                (unsigned long long)place->region,
+                                (unsigned long long)tensor->bytes);
+        }
+        src[i] = (struct wf_read_source){.remote = slot->remotes[place->region],
+                                         .offset = place->offset,
+                                         .len_bytes = place->len_bytes,
+                                         .dtype = tensor->dtype};
+    }
+    slot->src = src;
+    return WF_OK;
+}
+
+static enum wf_status import(struct receiver_source *source, struct receiver_slot *slot,
+                             const struct wf_frame_peer_region *frame, int *fd,
+                             struct wf_error *error)
+{
+    struct wf_transport *transport = source->receiver->rank->options.transport;
+    struct wf_handle handle = {.len = frame->handle_len, .fd = *fd};
+    memcpy(handle.bytes, frame->handle, frame->handle_len);
+    struct wf_remote **remotes =
+        realloc(slot->remotes, (slot->remote_count + 1) * sizeof *slot->remotes);
+    if (remotes == NULL) {
+        return wf_error_set(error, WF_NO_MEMORY, "has more regions than fit in memory here");
+    }
+    slot->remotes = remotes;
+    *fd = -1; /* the transport takes it */
+    enum wf_status status = transport->ops->import_region(
+        transport, &handle, frame->len_bytes, &slot->remotes[slot->remote_count], error);
+    if (status == WF_OK) {
+        slot->remote_count++;
+    } else {
+        wf_error_prefix(error, "offered region %llu, which cannot be used",
+                        (unsigned long long)frame->index);
+    }
+    return status;
+}
+
+static enum wf_status take_region(struct receiver_source *source,
+                                  const struct wf_frame_peer_region *frame, int *fd,
+                                  struct wf_error *error)
+{
+    struct receiver_slot *slot = &source->slots[frame->slot];
+    const char *ours = source->receiver->rank->options.transport->ops->name;
+    if (strcmp(frame->transport, ours) != 0) {
+        return wf_error_set(error, WF_UNSUPPORTED, "offers transport \"%s\", this rank has \"%s\"",
+                            frame->transport, ours);
+    }
+    if (slot->places == NULL || slot->src != NULL || frame->index != slot->remote_count) {
+        return wf_error_set(error, WF_PROTOCOL, "sent region %llu out of turn",
+                            (unsigned long long)frame->index);
+    }
+    enum wf_status status = import(source, slot, frame, fd, error);
+    if (status != WF_OK || !frame->last) {
+        return status;
+    }
+    status = resolve(source, slot, error);
+    if (status == WF_OK && source->state == SOURCE_GREETED) {
+        source->state = SOURCE_READY;
+        source->retry_ns = RECEIVER_RETRY_MIN_NS;
+        wf_timer_cancel(loop_of(source), &source->timer);
+        receiver_round_ready(source);
+    }
+    return status;
+}
+
+static void take_refusal(struct receiver_source *source,
+                         const struct wf_frame_peer_refused *refused)
+{
+    if (source->state == SOURCE_READY) {
+        struct wf_frame frame = {.type = WF_FRAME_peer_refused, .peer_refused = *refused};
+        receiver_round_frame(source, &frame);
+        return;
+    }
+    char why[WF_REASON_MAX];
+    snprintf(why, sizeof why, "refused this reader: %.300s", refused->text);
+    receiver_source_lose(source, refused->status == WF_AGAIN ? WF_AGAIN : WF_REFUSED, why);
+}
+
+static void take_frame(struct receiver_source *source, const struct wf_frame *frame, int *fd)
+{
+    struct wf_error error = {.status = WF_OK};
+    enum wf_status status = WF_OK;
+    bool setting_up = source->state == SOURCE_GREETED || source->state == SOURCE_READY;
+    if (frame->type == WF_FRAME_challenge && source->state == SOURCE_CONNECTING) {
+        say_hello(source);
+    } else if (frame->type == WF_FRAME_peer_refused) {
+        take_refusal(source, &frame->peer_refused);
+    } else if (frame->type == WF_FRAME_peer_places && setting_up) {
+        status = take_places(source, &frame->peer_places, &error);
+    } else if (frame->type == WF_FRAME_peer_region && setting_up) {
+        status = take_region(source, &frame->peer_region, fd, &error);
+    } else if (source->state == SOURCE_READY) {
+        receiver_round_frame(source, frame);
+    } else {
+        status = wf_error_set(&error, WF_PROTOCOL, "sent a %s frame that cannot come now",
+                              wf_frame_name(frame->type));
+    }
+    if (status != WF_OK) {
+        char why[WF_REASON_MAX];
+        snprintf(why, sizeof why, "%.*s", WF_REASON_MAX - 1, error.text);
+        receiver_source_lose(source, status, why);
+    }
+}
+
+void receiver_source_event(struct receiver_source *source, struct wf_wire_msg *msg)
+{
+    if (msg->msg.kind == WF_WIRE_CLOSED) {
+        char why[WF_REASON_MAX];
+        snprintf(why, sizeof why, "%s: %.255s",
+                 source->state == SOURCE_CONNECTING ? "cannot be reached" : "closed its connection",
+                 msg->text);
+        source->conn = 0;
+        receiver_source_lose(source, WF_PEER_LOST, why);
+    } else if (msg->msg.kind == WF_WIRE_FRAME) {
+        struct wf_frame frame;
+        struct wf_error error;
+        if (wf_frame_decode(msg->bytes, msg->len_bytes, &frame, &error) != WF_OK) {
+            receiver_source_lose(source, WF_PROTOCOL, error.text);
+            return;
+        }
+        take_frame(source, &frame, &msg->fd);
+        wf_frame_fini(&frame);
+    }
+}
+
+struct receiver_source *receiver_source_new(struct wf_receiver *receiver)
+{
+    struct receiver_source *source = calloc(1, sizeof *source);
+    WF_ASSERT(source != NULL);
+    source->receiver = receiver;
+    source->timer.fire = timer_fired;
+    source->retry_ns = RECEIVER_RETRY_MIN_NS;
+    source->read.done.kind = WF_READ_DONE;
+    source->read.owner = &receiver->actor;
+    return source;
+}
+
+void receiver_source_free(struct receiver_source *source)
+{
+    struct wf_env *env = env_of(source);
+    if (source->conn != 0) {
+        env->ops->close(env, source->conn);
+    }
+    wf_timer_cancel(loop_of(source), &source->timer);
+    receiver_source_release(source);
+    wf_digests_free(source->digests);
+    free(source);
+}

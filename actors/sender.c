@@ -1,0 +1,152 @@
+/* sender.c - the train rank's server of bytes: takes local messages and wire events apart. */
+#include "actors/sender.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void take_plan(struct wf_sender *sender, struct wf_local_msg *msg)
+{
+    wf_agreed_release(sender->next_agreed);
+    sender->next_agreed = msg->status == WF_OK ? wf_agreed_hold(msg->agreed) : NULL;
+    sender->has_next = true;
+    sender_digest_settle(sender);
+}
+
+static void note_newest(struct wf_sender *sender, const struct wf_round_key *key)
+{
+    if (wf_round_key_compare(key, &sender->newest) > 0) {
+        sender->newest = *key;
+    }
+}
+
+static void take_grant(struct wf_sender *sender, const struct wf_local_msg *msg)
+{
+    bool same = sender->granted && wf_round_key_equal(&sender->round, &msg->round) &&
+                sender->slot == msg->slot;
+    if (!same && msg->slot < SENDER_SLOTS && sender->slots[msg->slot].tensors != NULL) {
+        sender->granted = true;
+        sender->digested = false;
+        sender->restart = true;
+        sender->round = msg->round;
+        sender->slot = msg->slot;
+        note_newest(sender, &msg->round);
+        sender_digest_settle(sender);
+    }
+    sender_peers_answer(sender);
+}
+
+static void take_revoke(struct wf_sender *sender, const struct wf_local_msg *msg)
+{
+    note_newest(sender, &msg->round);
+    if (sender->granted && wf_round_key_equal(&sender->round, &msg->round)) {
+        sender->granted = false;
+        sender->digested = false;
+        sender_digest_settle(sender);
+    }
+    sender_peers_answer(sender);
+}
+
+static enum wf_verdict take_local(struct wf_sender *sender, struct wf_local_msg *msg)
+{
+    switch (msg->msg.kind) {
+    case WF_LOCAL_PLANNED:
+        take_plan(sender, msg);
+        return WF_FREE;
+    case WF_LOCAL_GRANT:
+        take_grant(sender, msg);
+        return WF_FREE;
+    case WF_LOCAL_REVOKE:
+        take_revoke(sender, msg);
+        return WF_FREE;
+    case WF_LOCAL_SNAPSHOT:
+        sender_slots_snapshot(sender, msg);
+        return WF_KEEP;
+    default:
+        return WF_FREE;
+    }
+}
+
+static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
+{
+    struct wf_sender *sender =
+        (struct wf_sender *)((char *)self - offsetof(struct wf_sender, actor));
+    switch (msg->kind) {
+    case WF_BATCH_STEP: {
+        struct wf_batch *ended = wf_batch_step(msg);
+        if (ended == &sender->digest_batch) {
+            sender_digest_ended(sender);
+        } else if (ended == &sender->copy_batch) {
+            sender_slots_copied(sender);
+        }
+        return WF_KEEP;
+    }
+    case WF_WIRE_OPENED:
+        sender_peer_opened(sender, (struct wf_wire_msg *)msg);
+        return WF_FREE;
+    case WF_WIRE_FRAME:
+        sender_peer_frame(sender, (struct wf_wire_msg *)msg);
+        return WF_FREE;
+    case WF_WIRE_CLOSED:
+        sender_peer_closed(sender, (struct wf_wire_msg *)msg);
+        return WF_FREE;
+    default:
+        return sender->closing || msg->returned ? WF_FREE
+                                                : take_local(sender, (struct wf_local_msg *)msg);
+    }
+}
+
+enum wf_status wf_sender_new(struct wf_rank *rank, struct wf_sender **part_out,
+                             struct wf_error *error)
+{
+    struct wf_sender *sender = calloc(1, sizeof *sender);
+    if (sender == NULL) {
+        return wf_error_set(error, WF_NO_MEMORY, "no memory for the sender");
+    }
+    sender->rank = rank;
+    wf_actor_init(&sender->actor, rank->loop, "sender", handle);
+    sender_digest_init(sender);
+    enum wf_status status = sender_slots_init(sender, error);
+    if (status == WF_OK) {
+        struct wf_env *env = wf_loop_env(rank->loop);
+        status = env->ops->listen(env, &sender->actor, rank->options.listen, rank->address,
+                                  &sender->listener, error);
+    }
+    if (status != WF_OK) {
+        wf_sender_close(sender);
+        wf_sender_free(sender);
+        return status;
+    }
+    *part_out = sender;
+    return WF_OK;
+}
+
+struct wf_actor *wf_sender_actor(struct wf_sender *sender)
+{
+    return &sender->actor;
+}
+
+void wf_sender_close(struct wf_sender *sender)
+{
+    sender->closing = true;
+    sender->granted = false;
+    if (sender->listener != 0) {
+        struct wf_env *env = wf_loop_env(sender->rank->loop);
+        env->ops->close(env, sender->listener);
+        sender->listener = 0;
+    }
+    sender_peers_drop(sender);
+    wf_batch_stop(&sender->digest_batch);
+    wf_batch_stop(&sender->copy_batch);
+}
+
+void wf_sender_free(struct wf_sender *sender)
+{
+    while (sender->digest_batch.active || sender->copy_batch.active) {
+        wf_loop_turn(sender->rank->loop); /* jobs that run still point here */
+    }
+    wf_actor_close(&sender->actor);
+    wf_actor_fini(&sender->actor);
+    sender_slots_fini(sender);
+    sender_digest_fini(sender);
+    free(sender);
+}

@@ -1,0 +1,114 @@
+/* sender.h - what the files of the Sender share. Private to actors/sender*.c.
+ *
+ * The Sender serves readers of this train rank's memory. It never writes anything but its own
+ * snapshot slots. A reader's connection goes through
+ *
+ *   CHALLENGED --peer_hello--> WAITING (no plan yet that knows this incarnation of the reader)
+ *              --plan fits---> AGREED: places and regions were sent; requests are answered
+ *
+ * A request that cannot be answered yet (grant before GRANT of its key, digest before it is
+ * computed) waits under a timer that has a name; a request for an older round is refused.
+ * `hold`: slot 0 is the trainer's own memory. `snapshot`: slots 0 and 1 are copies.
+ */
+#ifndef WEFT_ACTORS_SENDER_H
+#define WEFT_ACTORS_SENDER_H
+
+#include "actors/batch.h"
+#include "actors/digest.h"
+#include "actors/local.h"
+#include "actors/planned.h"
+
+enum {
+    SENDER_SLOTS = 2,
+    SENDER_PEERS_MAX = 8192,     /* connections from readers */
+    SENDER_CHUNKS_FRAME = 32768, /* chunk digests in one frame */
+    SENDER_COPY_BYTES = 8 << 20, /* of one snapshot job */
+};
+
+enum peer_state { PEER_CHALLENGED, PEER_WAITING, PEER_AGREED };
+
+struct sender_peer {
+    struct sender_peer *next;
+    struct wf_sender *sender;
+    uint64_t conn;
+    enum peer_state state;
+    struct wf_frame_peer_hello hello; /* WAITING, AGREED */
+    const struct wf_edge *edge;       /* AGREED: of the sender's plan */
+    struct wf_timer timer;            /* the wait for a hello, for a plan, or for what is asked */
+    bool asks_grant, asks_digest, asks_chunks;
+    struct wf_round_key key; /* of what is asked */
+    uint32_t first_op, first_chunk;
+};
+
+/* Digests of one distinct list of ops: edges to engines of one shape share it. */
+struct sender_digests {
+    const struct wf_op *ops;
+    uint32_t op_count;
+    const struct wf_layout *dst;
+    struct wf_digests *digests;
+    uint64_t first_item; /* in the batch over all of them */
+    struct wf_hash sum;
+};
+
+struct sender_slot {
+    struct wf_region memory;    /* snapshot: own; zeroed otherwise */
+    struct wf_handle *handles;  /* by region index */
+    uint64_t *lens;             /* of the regions */
+    uint32_t region_count;      /* 0: the slot does not exist */
+    struct wf_el_place *places; /* by layout tensor */
+    void **tensors;             /* by layout tensor: where they are here */
+};
+
+struct wf_sender {
+    struct wf_rank *rank;
+    struct wf_actor actor;
+    uint64_t listener;
+    bool closing;
+    struct sender_peer *peers;
+    uint32_t peer_count;
+    struct sender_slot slots[SENDER_SLOTS];
+
+    struct wf_agreed *agreed, *next_agreed; /* next: waits until no digest job reads `agreed` */
+    bool has_next;
+
+    bool granted, digested;            /* peers may read `round`; its digests are ready */
+    struct wf_round_key round, newest; /* newest: the newest round ever granted or revoked */
+    uint64_t slot;
+
+    struct sender_digests *sets;
+    uint32_t set_count;
+    uint64_t set_items, digested_slot;
+    bool restart; /* digests are wanted for another round than those being computed */
+    struct wf_batch digest_batch;
+
+    struct wf_batch copy_batch; /* SNAPSHOT */
+    struct wf_local_msg *snapshot;
+    uint64_t *copy_first; /* first copy item of each layout tensor, then the total */
+};
+
+/* sender_peer.c: connections and frames. */
+void sender_peer_opened(struct wf_sender *sender, const struct wf_wire_msg *msg);
+void sender_peer_frame(struct wf_sender *sender, const struct wf_wire_msg *msg);
+void sender_peer_closed(struct wf_sender *sender, const struct wf_wire_msg *msg);
+void sender_peers_drop(struct wf_sender *sender); /* all of them */
+/* A new plan: waits end, agreements that do not hold any more are dropped. */
+void sender_peers_replan(struct wf_sender *sender);
+/* Answers what can be answered now, refuses what never can. */
+void sender_peers_answer(struct wf_sender *sender);
+
+/* sender_slots.c: where the bytes are. */
+enum wf_status sender_slots_init(struct wf_sender *sender, struct wf_error *error);
+void sender_slots_fini(struct wf_sender *sender);
+void sender_slots_snapshot(struct wf_sender *sender, struct wf_local_msg *request); /* takes it */
+void sender_slots_copied(struct wf_sender *sender);
+
+/* sender_digest.c: the digests of the round. */
+void sender_digest_init(struct wf_sender *sender);
+/* Plan, grant or batch changed: adopts a waiting plan, starts or restarts the computation. */
+void sender_digest_settle(struct wf_sender *sender);
+void sender_digest_ended(struct wf_sender *sender); /* the batch ended */
+const struct sender_digests *sender_digest_find(const struct wf_sender *sender,
+                                                const struct wf_edge *edge);
+void sender_digest_fini(struct wf_sender *sender);
+
+#endif

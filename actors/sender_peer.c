@@ -1,0 +1,403 @@
+/* sender_peer.c - the Sender's connections: hello checked, regions sent, requests answered. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "actors/sender.h"
+
+static struct wf_env *env_of(const struct wf_sender *sender)
+{
+    return wf_loop_env(sender->rank->loop);
+}
+
+static struct sender_peer *find_peer(const struct wf_sender *sender, uint64_t conn)
+{
+    struct sender_peer *peer = sender->peers;
+    while (peer != NULL && peer->conn != conn) {
+        peer = peer->next;
+    }
+    return peer;
+}
+
+static void drop(struct sender_peer *peer)
+{
+    struct wf_sender *sender = peer->sender;
+    struct sender_peer **link = &sender->peers;
+    while (*link != peer) {
+        link = &(*link)->next;
+    }
+    *link = peer->next;
+    sender->peer_count--;
+    wf_timer_cancel(sender->rank->loop, &peer->timer);
+    struct wf_env *env = env_of(sender);
+    env->ops->close(env, peer->conn);
+    free(peer);
+}
+
+/* False: the peer was dropped, because its connection does not take frames any more. */
+static bool send(struct sender_peer *peer, enum wf_frame_type type, const void *fields, int fd)
+{
+    enum wf_status status = wf_frame_send(env_of(peer->sender), peer->conn, type, fields, fd);
+    if (status != WF_OK) {
+        drop(peer);
+    }
+    return status == WF_OK;
+}
+
+static bool refuse(struct sender_peer *peer, enum wf_status status, const char *text)
+{
+    struct wf_frame_peer_refused frame = {.round = peer->key, .status = status};
+    snprintf(frame.text, sizeof frame.text, "%s", text);
+    return send(peer, WF_FRAME_peer_refused, &frame, -1);
+}
+
+static void refuse_and_drop(struct sender_peer *peer, enum wf_status status, const char *text)
+{
+    if (refuse(peer, status, text)) {
+        drop(peer);
+    }
+}
+
+static void wait_for(struct sender_peer *peer, const char *name, uint64_t timeout_ns)
+{
+    struct wf_loop *loop = peer->sender->rank->loop;
+    peer->timer.name = name;
+    wf_timer_arm(loop, &peer->timer, wf_loop_now_ns(loop) + timeout_ns);
+}
+
+static void waited_too_long(struct wf_timer *timer)
+{
+    struct sender_peer *peer =
+        (struct sender_peer *)((char *)timer - offsetof(struct sender_peer, timer));
+    char text[WF_REASON_MAX];
+    snprintf(text, sizeof text, "train rank %u waited too long for %s",
+             peer->sender->rank->options.rank, timer->name);
+    refuse_and_drop(peer, WF_TIMED_OUT, text);
+}
+
+void sender_peer_opened(struct wf_sender *sender, const struct wf_wire_msg *msg)
+{
+    struct wf_env *env = env_of(sender);
+    struct sender_peer *peer =
+        sender->peer_count < SENDER_PEERS_MAX && !sender->closing ? calloc(1, sizeof *peer) : NULL;
+    if (peer == NULL) {
+        env->ops->close(env, msg->conn);
+        return;
+    }
+    peer->sender = sender;
+    peer->conn = msg->conn;
+    peer->timer.fire = waited_too_long;
+    peer->next = sender->peers;
+    sender->peers = peer;
+    sender->peer_count++;
+    wait_for(peer, "the reader's hello", sender->rank->options.timeouts.connect_ns);
+    struct wf_frame_challenge challenge = {.proto_min = WF_PROTOCOL_MIN,
+                                           .proto_max = WF_PROTOCOL_MAX};
+    send(peer, WF_FRAME_challenge, &challenge, -1);
+}
+
+void sender_peer_closed(struct wf_sender *sender, const struct wf_wire_msg *msg)
+{
+    struct sender_peer *peer = find_peer(sender, msg->conn);
+    if (peer != NULL) {
+        drop(peer);
+    }
+}
+
+void sender_peers_drop(struct wf_sender *sender)
+{
+    while (sender->peers != NULL) {
+        drop(sender->peers);
+    }
+}
+
+/* --- the hello
+ * ------------------------------------------------------------------------------------ */
+
+/* What does not depend on a plan. */
+static enum wf_status check_identity(const struct wf_sender *sender,
+                                     const struct wf_frame_peer_hello *hello,
+                                     struct wf_error *error)
+{
+    const struct wf_rank_options *options = &sender->rank->options;
+    if (hello->proto_min > WF_PROTOCOL_MAX || hello->proto_max < WF_PROTOCOL_MIN) {
+        return wf_error_set(error, WF_PROTOCOL,
+                            "infer rank %llu speaks protocol %llu to %llu, train rank %u speaks %d "
+                            "to %d: use one version of weft",
+                            (unsigned long long)hello->rank, (unsigned long long)hello->proto_min,
+                            (unsigned long long)hello->proto_max, options->rank, WF_PROTOCOL_MIN,
+                            WF_PROTOCOL_MAX);
+    }
+    if (strcmp(hello->job, options->job) != 0) {
+        return wf_error_set(error, WF_REFUSED, "this is job \"%s\", not \"%s\"", options->job,
+                            hello->job);
+    }
+    if (hello->source_rank != options->rank) {
+        return wf_error_set(error, WF_REFUSED, "this is train rank %u, not %llu", options->rank,
+                            (unsigned long long)hello->source_rank);
+    }
+    if (hello->source_incarnation != sender->rank->incarnation) {
+        return wf_error_set(error, WF_STALE,
+                            "train rank %u was restarted: infer rank %llu knows its earlier life",
+                            options->rank, (unsigned long long)hello->rank);
+    }
+    return WF_OK;
+}
+
+/* AGAIN: a plan that is on its way may know this reader. */
+static enum wf_status check_plan(const struct wf_sender *sender,
+                                 const struct wf_frame_peer_hello *hello,
+                                 const struct wf_edge **edge_out, struct wf_error *error)
+{
+    const struct wf_agreed *agreed = sender->agreed;
+    uint32_t rank = sender->rank->options.rank;
+    unsigned long long reader = (unsigned long long)hello->rank;
+    if (agreed == NULL || hello->rank >= agreed->infer_ranks ||
+        agreed->members.members.peers[agreed->train_ranks + hello->rank].incarnation !=
+            hello->incarnation) {
+        return wf_error_set(error, WF_AGAIN, "a plan with this life of infer rank %llu", reader);
+    }
+    char theirs[WF_HASH_TEXT], ours[WF_HASH_TEXT];
+    if (!wf_hash_equal(hello->input, agreed->plan->input_hash)) {
+        wf_hash_format(hello->input, theirs);
+        wf_hash_format(agreed->plan->input_hash, ours);
+        return wf_error_set(error, WF_DISAGREE,
+                            "infer rank %llu planned from input %s, train rank %u from %s", reader,
+                            theirs, rank, ours);
+    }
+    for (uint32_t i = 0; i < agreed->plan->edge_count; i++) {
+        const struct wf_edge *edge = &agreed->plan->edges[i];
+        if (edge->src_rank != rank || edge->dst_rank != hello->rank) {
+            continue;
+        }
+        if (wf_hash_equal(hello->edge, edge->hash)) {
+            *edge_out = edge;
+            return WF_OK;
+        }
+        wf_hash_format(hello->edge, theirs);
+        wf_hash_format(edge->hash, ours);
+        return wf_error_set(error, WF_DISAGREE,
+                            "infer rank %llu has edge hash %s for what train rank %u calls %s: "
+                            "one of them planned wrongly; use one version of weft",
+                            reader, theirs, rank, ours);
+    }
+    return wf_error_set(error, WF_DISAGREE, "train rank %u has nothing for infer rank %llu", rank,
+                        reader);
+}
+
+static void send_slot(struct sender_peer *peer, uint64_t index)
+{
+    struct wf_sender *sender = peer->sender;
+    const struct sender_slot *slot = &sender->slots[index];
+    struct wf_frame_peer_places places = {
+        .slot = index, .places = slot->places, .places_count = sender->rank->layout->tensor_count};
+    bool open = send(peer, WF_FRAME_peer_places, &places, -1);
+    for (uint32_t i = 0; i < slot->region_count && open; i++) {
+        struct wf_frame_peer_region region = {.index = i,
+                                              .slot = index,
+                                              .handle_len = slot->handles[i].len,
+                                              .len_bytes = slot->lens[i],
+                                              .last = i + 1 == slot->region_count};
+        snprintf(region.transport, sizeof region.transport, "%s",
+                 sender->rank->options.transport->ops->name);
+        memcpy(region.handle, slot->handles[i].bytes, slot->handles[i].len);
+        open = send(peer, WF_FRAME_peer_region, &region, slot->handles[i].fd);
+    }
+}
+
+/* The peer may be gone afterwards. */
+static void agree(struct sender_peer *peer)
+{
+    struct wf_sender *sender = peer->sender;
+    struct wf_error error;
+    const struct wf_edge *edge;
+    enum wf_status status = check_plan(sender, &peer->hello, &edge, &error);
+    if (status == WF_AGAIN) {
+        return;
+    }
+    if (status != WF_OK) {
+        refuse_and_drop(peer, status, error.text);
+        return;
+    }
+    wf_timer_cancel(sender->rank->loop, &peer->timer);
+    peer->edge = edge;
+    peer->state = PEER_AGREED;
+    uint64_t conn = peer->conn;
+    for (uint64_t i = 0; i < SENDER_SLOTS; i++) {
+        if (sender->slots[i].region_count > 0 && find_peer(sender, conn) != NULL) {
+            send_slot(peer, i);
+        }
+    }
+}
+
+static void take_hello(struct sender_peer *peer, const struct wf_frame_peer_hello *hello)
+{
+    struct wf_error error;
+    enum wf_status status = check_identity(peer->sender, hello, &error);
+    if (status != WF_OK) {
+        refuse_and_drop(peer, status, error.text);
+        return;
+    }
+    peer->hello = *hello;
+    peer->state = PEER_WAITING;
+    wait_for(peer, "a plan that knows the reader", peer->sender->rank->options.timeouts.plan_ns);
+    agree(peer);
+}
+
+void sender_peers_replan(struct wf_sender *sender)
+{
+    for (struct sender_peer *peer = sender->peers, *next; peer != NULL; peer = next) {
+        next = peer->next;
+        const struct wf_edge *edge;
+        if (peer->state == PEER_WAITING) {
+            agree(peer);
+        } else if (peer->state == PEER_AGREED) {
+            enum wf_status status = check_plan(sender, &peer->hello, &edge, NULL);
+            if (status == WF_OK) {
+                peer->edge = edge;
+            } else {
+                drop(peer); /* the reader connects again under its own new plan */
+            }
+        }
+    }
+}
+
+/* --- requests
+ * -------------------------------------------------------------------------------------- */
+
+static bool send_chunks(struct sender_peer *peer, const struct sender_digests *set)
+{
+    const struct wf_digests *digests = set->digests;
+    uint64_t total = wf_digests_count(digests), index = total, chunk;
+    if (peer->first_op < digests->op_count) {
+        index = digests->first_chunk[peer->first_op] + peer->first_chunk;
+        index = index < total ? index : total;
+    }
+    uint64_t left = total - index;
+    uint32_t count = (uint32_t)(left < SENDER_CHUNKS_FRAME ? left : SENDER_CHUNKS_FRAME);
+    struct wf_el_chunk *list = calloc((size_t)count + 1, sizeof *list);
+    if (list == NULL) {
+        return refuse(peer, WF_NO_MEMORY, "no memory for the list of digests");
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t op = wf_digests_op(digests, index + i, &chunk);
+        list[i] = (struct wf_el_chunk){op, chunk, digests->chunks[index + i]};
+    }
+    struct wf_frame_chunks frame = {
+        .round = peer->key, .chunks = list, .chunks_count = count, .last = count == left};
+    bool open = send(peer, WF_FRAME_chunks, &frame, -1);
+    free(list);
+    return open;
+}
+
+/* Answers what the peer asks, if it can be answered now. False: the peer is gone. */
+static bool answer(struct sender_peer *peer)
+{
+    struct wf_sender *sender = peer->sender;
+    bool open = true;
+    if (!peer->asks_grant && !peer->asks_digest && !peer->asks_chunks) {
+        return true;
+    }
+    bool current = sender->granted && wf_round_key_equal(&peer->key, &sender->round);
+    if (!current && wf_round_key_compare(&peer->key, &sender->newest) <= 0) {
+        char text[WF_REASON_MAX], version[WF_VERSION_TEXT];
+        wf_version_format(peer->key.version, version);
+        snprintf(text, sizeof text, "attempt %llu of version %s may not be read any more",
+                 (unsigned long long)peer->key.attempt, version);
+        peer->asks_grant = peer->asks_digest = peer->asks_chunks = false;
+        wf_timer_cancel(sender->rank->loop, &peer->timer);
+        return refuse(peer, WF_STALE, text);
+    }
+    if (!current) {
+        return true;
+    }
+    if (peer->asks_grant) {
+        peer->asks_grant = false;
+        struct wf_frame_grant grant = {.round = peer->key, .slot = sender->slot};
+        open = send(peer, WF_FRAME_grant, &grant, -1);
+    }
+    const struct sender_digests *set =
+        open && sender->digested ? sender_digest_find(sender, peer->edge) : NULL;
+    if (set != NULL && peer->asks_digest) {
+        peer->asks_digest = false;
+        struct wf_frame_digest digest = {
+            .round = peer->key, .chunks = wf_digests_count(set->digests), .sum = set->sum};
+        open = send(peer, WF_FRAME_digest, &digest, -1);
+    }
+    if (set != NULL && open && peer->asks_chunks) {
+        peer->asks_chunks = false;
+        open = send_chunks(peer, set);
+    }
+    if (open && !peer->asks_grant && !peer->asks_digest && !peer->asks_chunks) {
+        wf_timer_cancel(sender->rank->loop, &peer->timer);
+    }
+    return open;
+}
+
+void sender_peers_answer(struct wf_sender *sender)
+{
+    for (struct sender_peer *peer = sender->peers, *next; peer != NULL; peer = next) {
+        next = peer->next;
+        if (peer->state == PEER_AGREED) {
+            answer(peer);
+        }
+    }
+}
+
+static void take_request(struct sender_peer *peer, const struct wf_round_key *key, bool *asks)
+{
+    if (!wf_round_key_equal(&peer->key, key)) {
+        peer->asks_grant = peer->asks_digest = peer->asks_chunks = false; /* of an older round */
+    }
+    peer->key = *key;
+    *asks = true;
+    if (!wf_timer_is_armed(&peer->timer)) {
+        wait_for(peer, "the round that the reader asks for",
+                 peer->sender->rank->options.timeouts.round_ns);
+    }
+    answer(peer);
+}
+
+static void take_frame(struct sender_peer *peer, const struct wf_frame *frame)
+{
+    if (peer->state == PEER_CHALLENGED && frame->type == WF_FRAME_peer_hello) {
+        take_hello(peer, &frame->peer_hello);
+        return;
+    }
+    if (peer->state == PEER_AGREED) {
+        switch (frame->type) {
+        case WF_FRAME_grant_request:
+            take_request(peer, &frame->grant_request.round, &peer->asks_grant);
+            return;
+        case WF_FRAME_digest_request:
+            take_request(peer, &frame->digest_request.round, &peer->asks_digest);
+            return;
+        case WF_FRAME_chunks_request:
+            peer->first_op = (uint32_t)frame->chunks_request.first_op;
+            peer->first_chunk = (uint32_t)frame->chunks_request.first_chunk;
+            take_request(peer, &frame->chunks_request.round, &peer->asks_chunks);
+            return;
+        default:
+            break;
+        }
+    }
+    char text[WF_REASON_MAX];
+    snprintf(text, sizeof text, "a %s frame cannot come now", wf_frame_name(frame->type));
+    refuse_and_drop(peer, WF_PROTOCOL, text);
+}
+
+void sender_peer_frame(struct wf_sender *sender, const struct wf_wire_msg *msg)
+{
+    struct sender_peer *peer = find_peer(sender, msg->conn);
+    if (peer == NULL) {
+        return;
+    }
+    struct wf_frame frame;
+    struct wf_error error;
+    if (wf_frame_decode(msg->bytes, msg->len_bytes, &frame, &error) != WF_OK) {
+        refuse_and_drop(peer, WF_PROTOCOL, error.text);
+        return;
+    }
+    take_frame(peer, &frame);
+    wf_frame_fini(&frame);
+}
