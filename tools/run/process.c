@@ -1,0 +1,162 @@
+/* process.c - loop, env, transport, signals and the gate of a rank process. */
+#include "tools/run/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#define SPIN_NS 20000
+
+static struct wf_process *of_signals(struct wf_watch *watch)
+{
+    return (struct wf_process *)((char *)watch - offsetof(struct wf_process, signals));
+}
+
+static struct wf_process *of_gate(struct wf_watch *watch)
+{
+    return (struct wf_process *)((char *)watch - offsetof(struct wf_process, gate));
+}
+
+static void signal_came(struct wf_watch *watch, unsigned events)
+{
+    (void)events;
+    struct signalfd_siginfo info;
+    if (read(watch->fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        of_signals(watch)->asked_to_end(of_signals(watch)->user);
+    }
+}
+
+static void gate_bytes(struct wf_process *process, const char *bytes, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        if (bytes[i] == '\n') {
+            process->gate_line[process->gate_len] = '\0';
+            process->gate_len = 0;
+            process->gate_said(process->user, process->gate_line);
+        } else if (process->gate_len + 1 < sizeof process->gate_line) {
+            process->gate_line[process->gate_len++] = bytes[i];
+        }
+    }
+}
+
+static void gate_ready(struct wf_watch *watch, unsigned events)
+{
+    (void)events;
+    struct wf_process *process = of_gate(watch);
+    char bytes[256];
+    ssize_t got = read(watch->fd, bytes, sizeof bytes);
+    if (got > 0) {
+        gate_bytes(process, bytes, (size_t)got);
+    } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
+        wf_watch_remove(process->loop, watch);
+        watch->fd = -1;
+        process->asked_to_end(process->user);
+    }
+}
+
+enum wf_status wf_process_init(struct wf_process *process, const struct wf_process_options *options,
+                               unsigned workers, struct wf_error *error)
+{
+    (void)options;
+    memset(process, 0, sizeof *process);
+    process->signals.fd = process->gate.fd = -1;
+    if (gethostname(process->host, sizeof process->host - 1) != 0) {
+        snprintf(process->host, sizeof process->host, "localhost");
+    }
+    struct wf_loop_options loop_options = {.poller = WF_POLLER_EPOLL, .spin_ns = SPIN_NS};
+    enum wf_status status = wf_loop_new(&loop_options, &process->loop, error);
+    if (status != WF_OK) {
+        return status;
+    }
+    struct wf_env_real_options env_options = {.workers = workers};
+    status = wf_env_real_new(process->loop, &env_options, &process->env, error);
+    if (status == WF_OK) {
+        wf_loop_set_env(process->loop, process->env);
+        if (workers > 0) {
+            status = wf_transport_shm_new(process->loop, workers, &process->transport, error);
+        }
+    }
+    if (status != WF_OK) {
+        wf_process_fini(process);
+    }
+    return status;
+}
+
+enum wf_status wf_process_watch(struct wf_process *process,
+                                const struct wf_process_options *options, struct wf_error *error)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    process->signals = (struct wf_watch){.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK),
+                                         .events = WF_READABLE,
+                                         .ready = signal_came};
+    if (process->signals.fd < 0 || wf_watch_add(process->loop, &process->signals) != WF_OK) {
+        return wf_error_set(error, WF_NO_RESOURCE, "cannot watch signals: %s", strerror(errno));
+    }
+    if (options->gate) {
+        fcntl(WF_GATE_FD, F_SETFL, O_NONBLOCK);
+        process->gate =
+            (struct wf_watch){.fd = WF_GATE_FD, .events = WF_READABLE, .ready = gate_ready};
+        if (wf_watch_add(process->loop, &process->gate) != WF_OK) {
+            process->gate.fd = -1;
+            return wf_error_set(error, WF_INVALID,
+                                "--gate needs a pipe on descriptor 3; it is for weft run itself");
+        }
+    }
+    return WF_OK;
+}
+
+void wf_process_fini(struct wf_process *process)
+{
+    if (process->loop == NULL) {
+        return;
+    }
+    if (process->gate.fd >= 0) {
+        wf_watch_remove(process->loop, &process->gate);
+    }
+    if (process->signals.fd >= 0) {
+        wf_watch_remove(process->loop, &process->signals);
+        close(process->signals.fd);
+    }
+    if (process->transport != NULL) {
+        process->transport->ops->close(process->transport);
+    }
+    if (process->env != NULL) {
+        wf_env_real_free(process->env);
+    }
+    wf_loop_free(process->loop);
+    memset(process, 0, sizeof *process);
+}
+
+void wf_process_say(const struct wf_process_options *options, const char *text)
+{
+    fprintf(stderr, "weft: %s rank %u: %s\n", options->side == WF_TRAIN ? "train" : "infer",
+            options->rank, text);
+}
+
+void wf_process_rank_options(const struct wf_process *process, const struct wf_run_setup *setup,
+                             const struct wf_process_options *options,
+                             struct wf_rank_options *rank_out)
+{
+    *rank_out = (struct wf_rank_options){
+        .job = setup->job.name,
+        .server = options->server,
+        .listen = "unix:@weft-rank-*",
+        .side = options->side,
+        .rank = options->rank,
+        .model = setup->model,
+        .publish = setup->job.publish,
+        .transport = process->transport,
+        .capacity_jobs = 1,
+        .timeouts = setup->job.timeouts,
+    };
+    rank_out->host_name = process->host;
+}

@@ -1,0 +1,64 @@
+/* process.h - what every rank process of `weft run` has: a loop, an env, a transport, a gate.
+ *
+ * The gate is descriptor 3: lines from the parent, which ends the process when it closes. SIGTERM
+ * and SIGINT end it in order. One object a process; loop thread only.
+ */
+#ifndef WEFT_TOOLS_RUN_PROCESS_H
+#define WEFT_TOOLS_RUN_PROCESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "actors/rank.h"
+#include "runtime/loop.h"
+#include "tools/run/setup.h"
+#include "transports/transport.h"
+
+enum { WF_GATE_FD = 3 };
+
+/* What the command line told this process. */
+struct wf_process_options {
+    enum wf_side side;
+    uint32_t rank;
+    const char *server;        /* NULL: the job file's */
+    const char *reader_socket; /* NULL: no reader */
+    uint64_t step;             /* the weights a trainer begins with; 0: the checkpoint's */
+    bool gate;                 /* descriptor 3 is a gate */
+};
+
+struct wf_process {
+    struct wf_loop *loop;
+    struct wf_env *env;
+    struct wf_transport *transport;
+    struct wf_watch signals, gate;
+    char host[WF_HOST_MAX];
+    char gate_line[64];
+    uint32_t gate_len;
+    void (*gate_said)(void *user, const char *line); /* a line without its end; NULL: gate closed */
+    void (*asked_to_end)(void *user);                /* a signal, or the parent is gone */
+    void *user;
+    int exit_status;
+};
+
+/* Makes the loop, the env (`workers` threads for jobs) and, unless `workers` is 0, the transport.
+ */
+enum wf_status wf_process_init(struct wf_process *process, const struct wf_process_options *options,
+                               unsigned workers, struct wf_error *error);
+/* Begins to watch signals and the gate; then wf_loop_run. */
+enum wf_status wf_process_watch(struct wf_process *process,
+                                const struct wf_process_options *options, struct wf_error *error);
+void wf_process_fini(struct wf_process *process);
+/* Prints "weft: train rank 3: TEXT" to standard error. */
+void wf_process_say(const struct wf_process_options *options, const char *text);
+/* Fills the options of a rank that do not depend on its side. */
+void wf_process_rank_options(const struct wf_process *process, const struct wf_run_setup *setup,
+                             const struct wf_process_options *options,
+                             struct wf_rank_options *rank_out);
+
+/* The bodies of the three kinds of process; they give the exit status. */
+int wf_train_process(struct wf_run_setup *setup, const struct wf_process_options *options);
+int wf_infer_process(struct wf_run_setup *setup, const struct wf_process_options *options);
+int wf_reader_process(struct wf_run_setup *setup, const struct wf_process_options *options,
+                      uint32_t engine);
+
+#endif

@@ -1,0 +1,319 @@
+/* train.c - a trainer rank of `weft run`: the stand-in for a training framework.
+ *
+ *   weights of step s --gate allows s+1--> optimizer step (a job) --> publish --> released or given
+ * up
+ *
+ * The weights are always those of one step; a restart of any train rank makes all publish what they
+ * have again, under the new generation.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/check/step.h"
+#include "tools/commands.h"
+#include "tools/run/load.h"
+#include "tools/run/process.h"
+
+enum { STEP_DONE = 0x1100, SPANS_MAX = 32 };
+
+struct train {
+    struct wf_actor actor;
+    struct wf_process process;
+    const struct wf_process_options *options;
+    struct wf_run_setup *setup;
+    struct wf_layout *layout;
+    struct wf_checkpoint *checkpoint;
+    struct wf_run_memory memory;
+    struct wf_rank *rank;
+    struct wf_job step_job;
+    enum wf_status step_status;
+    struct wf_error step_error;
+    uint64_t allowed; /* the gate */
+    uint64_t current; /* the step that the weights are */
+    uint64_t published;
+    bool ready, held, stepping, finish, idle, closing;
+    uint64_t step_start_ns, hold_start_ns;
+    struct wf_el_span spans[SPANS_MAX];
+    uint32_t span_count;
+};
+
+static uint64_t now_ns(struct train *t)
+{
+    return t->process.env->ops->now_ns(t->process.env);
+}
+
+static void add_span(struct train *t, const char *name, uint64_t start_ns, uint64_t end_ns)
+{
+    if (t->span_count < SPANS_MAX) {
+        struct wf_el_span *span = &t->spans[t->span_count++];
+        snprintf(span->name, sizeof span->name, "%s", name);
+        span->start_ns = start_ns;
+        span->end_ns = end_ns;
+    }
+}
+
+static void send_note(struct train *t, struct wf_version version, uint64_t attempt,
+                      const char *text)
+{
+    struct wf_frame_note note = {.side = WF_TRAIN,
+                                 .rank = t->options->rank,
+                                 .version = version,
+                                 .attempt = attempt,
+                                 .spans = t->spans,
+                                 .spans_count = t->span_count};
+    uint64_t shared = t->memory.region.fd >= 0 ? t->memory.region.len_bytes : 0;
+    note.own_bytes_peak = wf_run_own_bytes(shared);
+    snprintf(note.text, sizeof note.text, "%s", text);
+    wf_rank_note(t->rank, &note);
+    t->span_count = 0;
+}
+
+/* The optimizer: every element moves to its next value. In place where the tensors have the
+ * checkpoint's dtype, otherwise from the checkpoint, as step_value is defined there. */
+static void step_work(struct wf_job *job)
+{
+    struct train *t = (struct train *)((char *)job - offsetof(struct train, step_job));
+    bool in_place = true;
+    for (uint32_t i = 0; i < t->layout->tensor_count; i++) {
+        in_place = in_place && t->layout->tensors[i].dtype == t->setup->model->dtype;
+    }
+    t->step_status = WF_OK;
+    if (!in_place) {
+        t->step_status = wf_run_load(t->checkpoint, t->setup->model, t->layout, &t->memory,
+                                     t->current + 1, &t->step_error);
+        return;
+    }
+    for (uint32_t i = 0; i < t->layout->tensor_count; i++) {
+        const struct wf_tensor *tensor = &t->layout->tensors[i];
+        wf_step_apply(t->memory.tensors[i].address, tensor->dtype,
+                      tensor->bytes / wf_dtype_bytes(tensor->dtype), 1);
+    }
+}
+
+static void end(struct train *t, int exit_status)
+{
+    if (t->process.exit_status == 0) {
+        t->process.exit_status = exit_status;
+    }
+    if (!t->closing) {
+        t->closing = true;
+        wf_rank_close(t->rank);
+    }
+}
+
+static void publish(struct train *t)
+{
+    struct wf_error error;
+    char label[WF_LABEL_MAX];
+    snprintf(label, sizeof label, "step-%llu", (unsigned long long)t->current);
+    enum wf_status status = wf_rank_publish(t->rank, t->current, label, &error);
+    if (status == WF_OK) {
+        t->published = t->current;
+        t->held = t->setup->job.publish == WF_PUBLISH_HOLD;
+        t->hold_start_ns = now_ns(t);
+    } else if (status != WF_AGAIN) {
+        wf_process_say(t->options, error.text);
+        end(t, WF_EXIT_FAILED);
+    }
+}
+
+/* Does what can be done next; called after every change. */
+static void go_on(struct train *t)
+{
+    if (!t->ready || t->stepping || t->held || t->closing) {
+        return;
+    }
+    if (t->current < t->allowed) {
+        t->stepping = true;
+        t->step_start_ns = now_ns(t);
+        t->step_job = (struct wf_job){.owner = &t->actor, .work = step_work, .name = "step"};
+        t->step_job.done.kind = STEP_DONE;
+        t->process.env->ops->job(t->process.env, &t->step_job);
+    } else if (t->current > 0 && t->published != t->current) {
+        publish(t);
+    } else if (t->finish && !t->idle) {
+        t->idle = true;
+        wf_rank_idle(t->rank);
+    }
+}
+
+static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
+{
+    struct train *t = (struct train *)((char *)self - offsetof(struct train, actor));
+    WF_ASSERT(msg->kind == STEP_DONE);
+    t->stepping = false;
+    if (t->step_status != WF_OK) {
+        wf_process_say(t->options, t->step_error.text);
+        end(t, WF_EXIT_FAILED);
+        return WF_KEEP;
+    }
+    t->current++;
+    add_span(t, "step", t->step_start_ns, now_ns(t));
+    go_on(t);
+    return WF_KEEP;
+}
+
+/* --- hooks
+ * ---------------------------------------------------------------------------------------- */
+static void on_ready(void *host, struct wf_rank *rank, bool restarted)
+{
+    struct train *t = host;
+    (void)rank;
+    t->ready = true;
+    if (restarted) {
+        t->published = 0;
+        t->held = false;
+        t->idle = false;
+    }
+    go_on(t);
+}
+
+static void on_released(void *host, struct wf_rank *rank, struct wf_version version,
+                        uint32_t engines)
+{
+    struct train *t = host;
+    (void)rank;
+    (void)engines;
+    if (t->held) {
+        add_span(t, "hold", t->hold_start_ns, now_ns(t));
+    }
+    send_note(t, version, 0, "");
+    if (version.step == t->published) {
+        t->held = false;
+    }
+    go_on(t);
+}
+
+static void on_aborted(void *host, struct wf_rank *rank, struct wf_version version,
+                       uint64_t attempt, bool again, const struct wf_culprit *culprit)
+{
+    struct train *t = host;
+    (void)rank;
+    char line[WF_REASON_MAX + 128];
+    snprintf(line, sizeof line, "version %llu, attempt %llu aborted: %s; %s",
+             (unsigned long long)version.step, (unsigned long long)attempt, culprit->reason,
+             again ? "held for another attempt" : "the weights are free");
+    wf_process_say(t->options, line);
+    send_note(t, version, attempt, again ? "" : "given up");
+    if (!again && version.step == t->published) {
+        t->held = false;
+    }
+    go_on(t);
+}
+
+static void on_ended(void *host, struct wf_rank *rank, const struct wf_error *why)
+{
+    struct train *t = host;
+    (void)rank;
+    t->closing = true;
+    if (why->status != WF_CLOSED) {
+        wf_process_say(t->options, why->text);
+        t->process.exit_status = WF_EXIT_FAILED;
+    }
+    wf_loop_stop(t->process.loop);
+}
+
+/* --- the gate
+ * ---------------------------------------------------------------------------------------- */
+static void gate_said(void *user, const char *line)
+{
+    struct train *t = user;
+    unsigned long long step;
+    if (sscanf(line, "step %llu", &step) == 1 && step > t->allowed) {
+        t->allowed = step;
+    } else if (strcmp(line, "finish") == 0) {
+        t->finish = true;
+    }
+    go_on(t);
+}
+
+static void asked_to_end(void *user)
+{
+    end(user, WF_EXIT_FAILED);
+}
+
+static enum wf_status load(struct train *t, struct wf_error *error)
+{
+    struct wf_run_setup *setup = t->setup;
+    uint64_t start_ns = now_ns(t);
+    struct wf_checkpoint_options checks = {.extras_refuse = setup->job.policy.extras_refuse};
+    enum wf_status status =
+        wf_layout_derive(setup->model, &setup->train, t->options->rank, &t->layout, error);
+    if (status == WF_OK) {
+        status = wf_checkpoint_open(setup->folder, setup->model, &checks, &t->checkpoint, error);
+    }
+    if (status == WF_OK) {
+        status = wf_run_memory_new(t->layout, setup->job.transport.share_memory, &t->memory, error);
+    }
+    if (status == WF_OK) {
+        status = wf_run_load(t->checkpoint, setup->model, t->layout, &t->memory, t->current, error);
+    }
+    add_span(t, "load", start_ns, now_ns(t));
+    return status;
+}
+
+static enum wf_status start(struct train *t, struct wf_error *error)
+{
+    struct wf_rank_options rank;
+    wf_process_rank_options(&t->process, t->setup, t->options, &rank);
+    rank.group = "train";
+    rank.group_rank = t->options->rank;
+    rank.recipe = &t->setup->train;
+    rank.regions = &t->memory.region;
+    rank.region_count = 1;
+    rank.tensors = t->memory.tensors;
+    rank.tensor_count = t->memory.tensor_count;
+    rank.host = t;
+    rank.hooks = (struct wf_rank_hooks){
+        .ready = on_ready, .released = on_released, .aborted = on_aborted, .ended = on_ended};
+    enum wf_status status = wf_rank_new(t->process.loop, &rank, &t->rank, error);
+    if (status == WF_OK) {
+        t->process.user = t;
+        t->process.gate_said = gate_said;
+        t->process.asked_to_end = asked_to_end;
+        status = wf_process_watch(&t->process, t->options, error);
+    }
+    return status;
+}
+
+int wf_train_process(struct wf_run_setup *setup, const struct wf_process_options *options)
+{
+    struct wf_error error;
+    struct train *t = calloc(1, sizeof *t);
+    WF_ASSERT(t != NULL);
+    t->setup = setup;
+    t->options = options;
+    t->current = options->step;
+    t->allowed = options->gate ? options->step : setup->job.run.versions;
+    t->finish = !options->gate;
+    enum wf_status status = wf_process_init(&t->process, options, 1, &error);
+    if (status == WF_OK) {
+        wf_actor_init(&t->actor, t->process.loop, "trainer", handle);
+        status = load(t, &error);
+    }
+    if (status == WF_OK) {
+        status = start(t, &error);
+    }
+    if (status == WF_OK) {
+        wf_loop_run(t->process.loop);
+    } else {
+        wf_process_say(options, error.text);
+        t->process.exit_status = WF_EXIT_FAILED;
+    }
+    int exit_status = t->process.exit_status;
+    if (t->rank != NULL) {
+        wf_rank_free(t->rank);
+    }
+    if (t->process.loop != NULL) {
+        wf_actor_close(&t->actor);
+        while (wf_loop_turn(t->process.loop)) {
+        }
+        wf_process_fini(&t->process);
+    }
+    wf_run_memory_fini(&t->memory);
+    wf_checkpoint_free(t->checkpoint);
+    wf_layout_free(t->layout);
+    free(t);
+    return exit_status;
+}
