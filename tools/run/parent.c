@@ -65,7 +65,7 @@ struct parent {
  */
 static enum wf_status start_child(struct parent *p, struct wf_child *child, struct wf_error *error)
 {
-    char number[16], step[24], socket[WF_ADDRESS_MAX];
+    char number[16], socket[WF_ADDRESS_MAX];
     const char *arguments[WF_CHILD_ARGS_MAX] = {"run", p->setup->job.path};
     int n = 2;
     snprintf(number, sizeof number, "%s:%u", child->kind == WF_CHILD_TRAIN ? "train" : "infer",
@@ -81,11 +81,6 @@ static enum wf_status start_child(struct parent *p, struct wf_child *child, stru
         arguments[n++] = p->server;
     }
     arguments[n++] = "--gate";
-    if (child->kind == WF_CHILD_TRAIN && child->starts > 0) {
-        snprintf(step, sizeof step, "%llu", (unsigned long long)p->allowed);
-        arguments[n++] = "--step";
-        arguments[n++] = step;
-    }
     if (child->kind >= WF_CHILD_INFER && p->setup->job.run.readers) {
         uint32_t engine = child->kind == WF_CHILD_READER
                               ? child->number
@@ -554,11 +549,14 @@ int wf_parent_run(struct wf_run_setup *setup, const struct wf_parent_options *op
     WF_ASSERT(p != NULL);
     p->setup = setup;
     p->options = options;
-    p->allowed = 1;
+    /* With drop_to_latest trainers do not wait: only the newest version has to arrive. */
+    p->allowed = setup->job.policy.drop_to_latest ? setup->job.run.versions : 1;
     p->noted = calloc(setup->infer_ranks, sizeof *p->noted);
     WF_ASSERT(p->noted != NULL);
     snprintf(p->report.job, sizeof p->report.job, "%s", setup->job.name);
     p->report.versions_wanted = setup->job.run.versions;
+    p->report.every = setup->job.policy.every;
+    p->report.only_latest = setup->job.policy.drop_to_latest;
     wf_progress_init(&p->progress, options->quiet ? NULL : stderr, setup->job.run.versions);
     enum wf_status status = prepare(p, &error);
     if (status == WF_OK) {

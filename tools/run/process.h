@@ -19,10 +19,9 @@ enum { WF_GATE_FD = 3 };
 /* What the command line told this process. */
 struct wf_process_options {
     enum wf_side side;
-    uint32_t rank;
+    uint32_t rank;             /* a reader: its engine */
     const char *server;        /* NULL: the job file's */
     const char *reader_socket; /* NULL: no reader */
-    uint64_t step;             /* the weights a trainer begins with; 0: the checkpoint's */
     bool gate;                 /* descriptor 3 is a gate */
 };
 
@@ -58,7 +57,6 @@ void wf_process_rank_options(const struct wf_process *process, const struct wf_r
 /* The bodies of the three kinds of process; they give the exit status. */
 int wf_train_process(struct wf_run_setup *setup, const struct wf_process_options *options);
 int wf_infer_process(struct wf_run_setup *setup, const struct wf_process_options *options);
-int wf_reader_process(struct wf_run_setup *setup, const struct wf_process_options *options,
-                      uint32_t engine);
+int wf_reader_process(struct wf_run_setup *setup, const struct wf_process_options *options);
 
 #endif

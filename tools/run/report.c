@@ -109,7 +109,9 @@ void wf_report_limit(struct wf_report *report, uint64_t step, double bytes_per_s
 
 bool wf_report_ok(const struct wf_report *report)
 {
-    for (uint64_t step = 1; step <= report->versions_wanted; step++) {
+    uint64_t every = report->every > 0 ? report->every : 1;
+    uint64_t last = report->versions_wanted / every * every;
+    for (uint64_t step = report->only_latest ? last : every; step <= last; step += every) {
         const struct wf_report_round *round = newest_round(report, step);
         if (round == NULL || round->frame.state != WF_REPORT_COMMITTED) {
             return false;
@@ -120,7 +122,7 @@ bool wf_report_ok(const struct wf_report *report)
             return false;
         }
     }
-    return report->versions_wanted > 0;
+    return last > 0;
 }
 
 const char *wf_report_bound_by(const struct wf_report_round *round)

@@ -33,7 +33,9 @@ struct wf_report_span {
 
 struct wf_report {
     char job[WF_JOB_NAME_MAX];
-    uint64_t versions_wanted;
+    uint64_t versions_wanted; /* steps 1..versions_wanted */
+    uint64_t every;           /* of which each `every`-th is a version */
+    bool only_latest;         /* versions may be dropped for newer ones */
     bool have_plan;
     struct wf_frame_plan_report plan;
     struct wf_report_round *rounds;

@@ -3,8 +3,9 @@
  *   weights of step s --gate allows s+1--> optimizer step (a job) --> publish --> released or given
  * up
  *
- * The weights are always those of one step; a restart of any train rank makes all publish what they
- * have again, under the new generation.
+ * The weights are always those of one step. A restart of any train rank makes all publish what they
+ * have again, under the new generation; the restarted one first rebuilds the job's newest step from
+ * the checkpoint.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,9 +30,11 @@ struct train {
     struct wf_job step_job;
     enum wf_status step_status;
     struct wf_error step_error;
+    uint64_t step_target;
     uint64_t allowed; /* the gate */
     uint64_t current; /* the step that the weights are */
     uint64_t published;
+    uint64_t rebuild; /* the step a restarted rank has to get to at once */
     bool ready, held, stepping, finish, idle, closing;
     uint64_t step_start_ns, hold_start_ns;
     struct wf_el_span spans[SPANS_MAX];
@@ -74,14 +77,16 @@ static void send_note(struct train *t, struct wf_version version, uint64_t attem
 static void step_work(struct wf_job *job)
 {
     struct train *t = (struct train *)((char *)job - offsetof(struct train, step_job));
-    bool in_place = true;
+    uint64_t target = t->rebuild > t->current ? t->rebuild : t->current + 1;
+    bool in_place = target == t->current + 1;
     for (uint32_t i = 0; i < t->layout->tensor_count; i++) {
         in_place = in_place && t->layout->tensors[i].dtype == t->setup->model->dtype;
     }
     t->step_status = WF_OK;
     if (!in_place) {
-        t->step_status = wf_run_load(t->checkpoint, t->setup->model, t->layout, &t->memory,
-                                     t->current + 1, &t->step_error);
+        t->step_status = wf_run_load(t->checkpoint, t->setup->model, t->layout, &t->memory, target,
+                                     &t->step_error);
+        t->step_target = target;
         return;
     }
     for (uint32_t i = 0; i < t->layout->tensor_count; i++) {
@@ -89,6 +94,7 @@ static void step_work(struct wf_job *job)
         wf_step_apply(t->memory.tensors[i].address, tensor->dtype,
                       tensor->bytes / wf_dtype_bytes(tensor->dtype), 1);
     }
+    t->step_target = target;
 }
 
 static void end(struct train *t, int exit_status)
@@ -110,7 +116,7 @@ static void publish(struct train *t)
     enum wf_status status = wf_rank_publish(t->rank, t->current, label, &error);
     if (status == WF_OK) {
         t->published = t->current;
-        t->held = t->setup->job.publish == WF_PUBLISH_HOLD;
+        t->held = true; /* until released, or in snapshot mode until copied */
         t->hold_start_ns = now_ns(t);
     } else if (status != WF_AGAIN) {
         wf_process_say(t->options, error.text);
@@ -124,7 +130,7 @@ static void go_on(struct train *t)
     if (!t->ready || t->stepping || t->held || t->closing) {
         return;
     }
-    if (t->current < t->allowed) {
+    if (t->current < t->allowed || t->current < t->rebuild) {
         t->stepping = true;
         t->step_start_ns = now_ns(t);
         t->step_job = (struct wf_job){.owner = &t->actor, .work = step_work, .name = "step"};
@@ -148,7 +154,7 @@ static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
         end(t, WF_EXIT_FAILED);
         return WF_KEEP;
     }
-    t->current++;
+    t->current = t->step_target;
     add_span(t, "step", t->step_start_ns, now_ns(t));
     go_on(t);
     return WF_KEEP;
@@ -156,11 +162,12 @@ static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 
 /* --- hooks
  * ---------------------------------------------------------------------------------------- */
-static void on_ready(void *host, struct wf_rank *rank, bool restarted)
+static void on_ready(void *host, struct wf_rank *rank, bool restarted, uint64_t step)
 {
     struct train *t = host;
     (void)rank;
     t->ready = true;
+    t->rebuild = step;
     if (restarted) {
         t->published = 0;
         t->held = false;
@@ -174,14 +181,27 @@ static void on_released(void *host, struct wf_rank *rank, struct wf_version vers
 {
     struct train *t = host;
     (void)rank;
-    (void)engines;
     if (t->held) {
         add_span(t, "hold", t->hold_start_ns, now_ns(t));
     }
-    send_note(t, version, 0, "");
+    send_note(t, version, 0, engines == 0 ? "given up" : "");
     if (version.step == t->published) {
         t->held = false;
     }
+    go_on(t);
+}
+
+static void on_copied(void *host, struct wf_rank *rank, struct wf_version version,
+                      const struct wf_error *why)
+{
+    struct train *t = host;
+    (void)rank;
+    add_span(t, "snapshot", t->hold_start_ns, now_ns(t));
+    if (why != NULL) {
+        wf_process_say(t->options, why->text);
+        send_note(t, version, 0, "given up");
+    }
+    t->held = false;
     go_on(t);
 }
 
@@ -265,8 +285,11 @@ static enum wf_status start(struct train *t, struct wf_error *error)
     rank.tensors = t->memory.tensors;
     rank.tensor_count = t->memory.tensor_count;
     rank.host = t;
-    rank.hooks = (struct wf_rank_hooks){
-        .ready = on_ready, .released = on_released, .aborted = on_aborted, .ended = on_ended};
+    rank.hooks = (struct wf_rank_hooks){.ready = on_ready,
+                                        .copied = on_copied,
+                                        .released = on_released,
+                                        .aborted = on_aborted,
+                                        .ended = on_ended};
     enum wf_status status = wf_rank_new(t->process.loop, &rank, &t->rank, error);
     if (status == WF_OK) {
         t->process.user = t;
@@ -284,8 +307,7 @@ int wf_train_process(struct wf_run_setup *setup, const struct wf_process_options
     WF_ASSERT(t != NULL);
     t->setup = setup;
     t->options = options;
-    t->current = options->step;
-    t->allowed = options->gate ? options->step : setup->job.run.versions;
+    t->allowed = options->gate ? 0 : setup->job.run.versions;
     t->finish = !options->gate;
     enum wf_status status = wf_process_init(&t->process, options, 1, &error);
     if (status == WF_OK) {

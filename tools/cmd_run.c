@@ -1,0 +1,160 @@
+/* cmd_run.c - `weft run`: a whole job on this host, or one process of it. */
+#include <argp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/commands.h"
+#include "tools/run/parent.h"
+#include "tools/run/process.h"
+
+enum { OPT_SERVER = 256, OPT_READER, OPT_SOCKET, OPT_GATE };
+
+struct arguments {
+    const char *path, *rank, *reader;
+    struct wf_parent_options parent;
+    struct wf_process_options process;
+};
+
+static const struct argp_option options[] = {
+    {"json", 'j', "FILE", 0, "write the report as JSON (- is standard output)", 0},
+    {"timeline", 't', "FILE.svg", 0, "draw the rounds of every rank as a picture", 0},
+    {"quiet", 'q', 0, 0, "no progress and no table", 0},
+    {"rank", 'r', "SIDE:R", 0,
+     "be only this rank (train:0, infer:3); needs --server or the job's server.address", 0},
+    {"server", OPT_SERVER, "ADDRESS", 0, "the MetaServer that this rank joins", 0},
+    {"reader", OPT_READER, "ENGINE", OPTION_HIDDEN, 0, 0},
+    {"reader-socket", OPT_SOCKET, "ADDRESS", OPTION_HIDDEN, 0, 0},
+    {"gate", OPT_GATE, 0, OPTION_HIDDEN, 0, 0},
+    {0},
+};
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+    struct arguments *arguments = state->input;
+    switch (key) {
+    case 'j':
+        arguments->parent.json = argument;
+        return 0;
+    case 't':
+        arguments->parent.timeline = argument;
+        return 0;
+    case 'q':
+        arguments->parent.quiet = true;
+        return 0;
+    case 'r':
+        arguments->rank = argument;
+        return 0;
+    case OPT_SERVER:
+        arguments->process.server = argument;
+        return 0;
+    case OPT_READER:
+        arguments->reader = argument;
+        return 0;
+    case OPT_SOCKET:
+        arguments->process.reader_socket = argument;
+        return 0;
+    case OPT_GATE:
+        arguments->process.gate = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num > 0) {
+            argp_error(state, "one job file, please; \"%s\" is a second one", argument);
+        }
+        arguments->path = argument;
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "which job? give a job file");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static bool parse_number(const char *text, uint32_t *number_out)
+{
+    if (strspn(text, "0123456789") != strlen(text) || text[0] == '\0' || strlen(text) > 6 ||
+        (text[0] == '0' && text[1] != '\0')) {
+        return false;
+    }
+    *number_out = (uint32_t)strtoul(text, NULL, 10);
+    return true;
+}
+
+/* "train:3" or "infer:0", within the job's worlds. */
+static bool take_rank(const struct wf_run_setup *setup, const char *text,
+                      struct wf_process_options *process)
+{
+    bool train = strncmp(text, "train:", 6) == 0;
+    process->side = train ? WF_TRAIN : WF_INFER;
+    uint32_t world = train ? setup->train_ranks : setup->infer_ranks;
+    if ((!train && strncmp(text, "infer:", 6) != 0) || !parse_number(text + 6, &process->rank)) {
+        fprintf(stderr, "weft run: --rank: expected train:R or infer:R, found \"%s\"\n", text);
+        return false;
+    }
+    if (process->rank >= world) {
+        fprintf(stderr, "weft run: --rank %s: the job has %u %s ranks (0 to %u)\n", text, world,
+                train ? "train" : "infer", world - 1);
+        return false;
+    }
+    return true;
+}
+
+static int run_process(struct wf_run_setup *setup, struct arguments *arguments)
+{
+    struct wf_process_options *process = &arguments->process;
+    if (arguments->reader != NULL) {
+        if (!parse_number(arguments->reader, &process->rank) || process->rank >= setup->engines ||
+            process->reader_socket == NULL) {
+            fprintf(stderr, "weft run: --reader is for weft run itself\n");
+            return WF_EXIT_USAGE;
+        }
+        return wf_reader_process(setup, process);
+    }
+    if (!take_rank(setup, arguments->rank, process)) {
+        return WF_EXIT_USAGE;
+    }
+    if (process->server == NULL && setup->job.server.address[0] != '\0') {
+        process->server = setup->job.server.address;
+    }
+    if (process->server == NULL) {
+        fprintf(stderr, "weft run: --rank needs --server ADDRESS or the job's server.address\n");
+        return WF_EXIT_USAGE;
+    }
+    return process->side == WF_TRAIN ? wf_train_process(setup, process)
+                                     : wf_infer_process(setup, process);
+}
+
+int wf_cmd_run(int argc, char **argv)
+{
+    static const struct argp argp = {
+        options,
+        parse_option,
+        "JOB.yaml",
+        "Runs a job: moves the weights of every published version from its trainer ranks to its "
+        "inference ranks, checks them, and reports.\v"
+        "Exit status: 0 if every version was committed and every element is right; 2 if the "
+        "command line, the job file or a SPEC is wrong; 1 for everything else.",
+        0,
+        0,
+        0};
+    struct arguments arguments = {0};
+    struct wf_error error;
+    bool usage = false;
+    argp_err_exit_status = WF_EXIT_USAGE;
+    argv[0] = (char *)"weft run";
+    argp_parse(&argp, argc, argv, 0, 0, &arguments);
+    struct wf_run_setup *setup = calloc(1, sizeof *setup);
+    WF_ASSERT(setup != NULL);
+    if (wf_run_setup_load(arguments.path, setup, &usage, &error) != WF_OK) {
+        fprintf(stderr, "weft run: %s\n", error.text);
+        free(setup);
+        return usage ? WF_EXIT_USAGE : WF_EXIT_FAILED;
+    }
+    int exit_status = arguments.rank != NULL || arguments.reader != NULL
+                          ? run_process(setup, &arguments)
+                          : wf_parent_run(setup, &arguments.parent);
+    wf_run_setup_fini(setup);
+    free(setup);
+    return exit_status;
+}

@@ -1,0 +1,220 @@
+/* cmd_server.c - `weft server`: the MetaServer of one job as a process. */
+#include <argp.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "actors/meta_server.h"
+#include "tools/commands.h"
+#include "tools/run/setup.h"
+
+enum { OPT_DESCRIBE = 256, OPT_PARENT };
+
+struct server {
+    struct wf_loop *loop;
+    struct wf_env *env;
+    struct wf_meta_server *server;
+    struct wf_watch signals;
+    int exit_status;
+};
+
+struct arguments {
+    const char *path, *listen;
+    bool describe;
+};
+
+static const struct argp_option options[] = {
+    {"listen", 'l', "ADDRESS", 0,
+     "where ranks reach it: HOST:PORT (port 0 picks one), or unix:PATH; default: the job's "
+     "server.listen, else an abstract unix address",
+     0},
+    {"describe-frames", OPT_DESCRIBE, 0, 0, "print the tables of docs/protocol.md and exit", 0},
+    {"ends-with-parent", OPT_PARENT, 0, OPTION_HIDDEN, 0, 0},
+    {0},
+};
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+    struct arguments *arguments = state->input;
+    switch (key) {
+    case 'l':
+        arguments->listen = argument;
+        return 0;
+    case OPT_DESCRIBE:
+        arguments->describe = true;
+        return 0;
+    case OPT_PARENT:
+        return 0; /* children of weft run die with it (tools/run/children.c) */
+    case ARGP_KEY_ARG:
+        if (state->arg_num > 0) {
+            argp_error(state, "one job file, please; \"%s\" is a second one", argument);
+        }
+        arguments->path = argument;
+        return 0;
+    case ARGP_KEY_END:
+        if (arguments->path == NULL && !arguments->describe) {
+            argp_error(state, "which job? give a job file");
+        }
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static void signal_came(struct wf_watch *watch, unsigned events)
+{
+    (void)events;
+    struct server *s = (struct server *)((char *)watch - offsetof(struct server, signals));
+    struct signalfd_siginfo info;
+    if (read(watch->fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        s->exit_status = WF_EXIT_FAILED;
+        wf_meta_server_close(s->server, "the server was asked to end");
+    }
+}
+
+static void job_ended(void *user, const struct wf_error *why)
+{
+    struct server *s = user;
+    if (why->status != WF_CLOSED) {
+        fprintf(stderr, "weft: server: %s\n", why->text);
+        s->exit_status = WF_EXIT_FAILED;
+    }
+    wf_loop_stop(s->loop);
+}
+
+/* "HOST:PORT" is TCP; other forms carry their scheme. */
+static void address_of(const struct arguments *arguments, const struct wf_job_file *job,
+                       char out[WF_ADDRESS_MAX])
+{
+    const char *text = arguments->listen != NULL       ? arguments->listen
+                       : job->server.listen[0] != '\0' ? job->server.listen
+                                                       : "unix:@weft-server-*";
+    bool scheme = strncmp(text, "tcp:", 4) == 0 || strncmp(text, "unix:", 5) == 0;
+    snprintf(out, WF_ADDRESS_MAX, "%s%s", scheme ? "" : "tcp:", text);
+}
+
+static enum wf_status start(struct server *s, const struct wf_run_setup *setup,
+                            const struct arguments *arguments, struct wf_error *error)
+{
+    char listen[WF_ADDRESS_MAX], bound[WF_ADDRESS_MAX];
+    uint32_t *engine_of = calloc(setup->infer_ranks, sizeof *engine_of);
+    WF_ASSERT(engine_of != NULL);
+    for (uint32_t i = 0; i < setup->infer_ranks; i++) {
+        engine_of[i] = wf_run_place(setup, i).engine;
+    }
+    address_of(arguments, &setup->job, listen);
+    struct wf_server_options server = {.job = setup->job.name,
+                                       .listen = listen,
+                                       .train_ranks = setup->train_ranks,
+                                       .infer_ranks = setup->infer_ranks,
+                                       .engines = setup->engines,
+                                       .engine_of = engine_of,
+                                       .policy = setup->job.policy.commit,
+                                       .every = setup->job.policy.every,
+                                       .drop_to_latest = setup->job.policy.drop_to_latest,
+                                       .fill = setup->job.policy.fill,
+                                       .timeouts = setup->job.timeouts,
+                                       .ended = job_ended,
+                                       .user = s};
+    enum wf_status status = wf_meta_server_new(s->loop, &server, bound, &s->server, error);
+    free(engine_of);
+    if (status == WF_OK) {
+        printf("listening on %s\n", bound);
+        fflush(stdout);
+    }
+    return status;
+}
+
+static enum wf_status watch_signals(struct server *s, struct wf_error *error)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    s->signals = (struct wf_watch){.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK),
+                                   .events = WF_READABLE,
+                                   .ready = signal_came};
+    if (s->signals.fd < 0 || wf_watch_add(s->loop, &s->signals) != WF_OK) {
+        return wf_error_set(error, WF_NO_RESOURCE, "cannot watch signals: %s", strerror(errno));
+    }
+    return WF_OK;
+}
+
+static int serve(const struct wf_run_setup *setup, const struct arguments *arguments)
+{
+    struct server s = {.signals = {.fd = -1}};
+    struct wf_error error;
+    struct wf_loop_options loop_options = {.poller = WF_POLLER_LIBEVENT, .spin_ns = 0};
+    struct wf_env_real_options env_options = {.workers = 1};
+    enum wf_status status = wf_loop_new(&loop_options, &s.loop, &error);
+    if (status == WF_OK) {
+        status = wf_env_real_new(s.loop, &env_options, &s.env, &error);
+    }
+    if (status == WF_OK) {
+        wf_loop_set_env(s.loop, s.env);
+        status = watch_signals(&s, &error);
+    }
+    if (status == WF_OK) {
+        status = start(&s, setup, arguments, &error);
+    }
+    if (status == WF_OK) {
+        wf_loop_run(s.loop);
+    } else {
+        fprintf(stderr, "weft server: %s\n", error.text);
+        s.exit_status = WF_EXIT_FAILED;
+    }
+    if (s.server != NULL) {
+        wf_meta_server_free(s.server);
+    }
+    if (s.signals.fd >= 0) {
+        wf_watch_remove(s.loop, &s.signals);
+        close(s.signals.fd);
+    }
+    if (s.env != NULL) {
+        wf_env_real_free(s.env);
+    }
+    if (s.loop != NULL) {
+        wf_loop_free(s.loop);
+    }
+    return s.exit_status;
+}
+
+int wf_cmd_server(int argc, char **argv)
+{
+    static const struct argp argp = {
+        options,
+        parse_option,
+        "JOB.yaml",
+        "Runs the MetaServer of a job: discovery, agreement, rounds. Prints \"listening on "
+        "ADDRESS\" when ranks may come.",
+        0,
+        0,
+        0};
+    struct arguments arguments = {0};
+    struct wf_error error;
+    bool usage = false;
+    argp_err_exit_status = WF_EXIT_USAGE;
+    argv[0] = (char *)"weft server";
+    argp_parse(&argp, argc, argv, 0, 0, &arguments);
+    if (arguments.describe) {
+        wf_frame_describe(stdout);
+        return WF_EXIT_OK;
+    }
+    struct wf_run_setup *setup = calloc(1, sizeof *setup);
+    WF_ASSERT(setup != NULL);
+    if (wf_run_setup_load(arguments.path, setup, &usage, &error) != WF_OK) {
+        fprintf(stderr, "weft server: %s\n", error.text);
+        free(setup);
+        return usage ? WF_EXIT_USAGE : WF_EXIT_FAILED;
+    }
+    int exit_status = serve(setup, &arguments);
+    wf_run_setup_fini(setup);
+    free(setup);
+    return exit_status;
+}

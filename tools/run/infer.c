@@ -1,0 +1,446 @@
+/* infer.c - an inference rank of `weft run`: the stand-in for one worker of an engine.
+ *
+ * Holds its weights, answers the pause hook once its engine's reader has stopped, and after each
+ * version checks every element against the checkpoint by tools/check/verify.h, which shares no code
+ * with what moved them. The account of a version (elements, reads, memory, spans) goes to the
+ * server as a note.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/check/verify.h"
+#include "tools/commands.h"
+#include "tools/run/memory.h"
+#include "tools/run/process.h"
+#include "tools/run/reader_link.h"
+
+#define RECONNECT_NS 100000000ULL
+
+enum { CHECK_DONE = 0x1200, SPANS_MAX = 48 };
+
+struct infer {
+    struct wf_actor actor;
+    struct wf_process process;
+    const struct wf_process_options *options;
+    struct wf_run_setup *setup;
+    struct wf_run_place place;
+    struct wf_layout *layout;
+    struct wf_checkpoint *checkpoint;
+    struct wf_verify *verify;
+    struct wf_run_memory memory;
+    struct wf_rank *rank;
+    /* the reader */
+    uint64_t conn;
+    bool linked, pausing, quiescing, serving, closing;
+    struct wf_timer reconnect;
+    /* the check */
+    struct wf_job check_job;
+    bool checking;
+    enum wf_status check_status;
+    struct wf_error check_error;
+    struct wf_verify_result checked;
+    struct wf_version live, noted;
+    uint64_t resumed_ns, pause_start_ns, own_peak;
+    struct wf_el_span spans[SPANS_MAX];
+    uint32_t span_count;
+};
+
+static uint64_t now_ns(struct infer *r)
+{
+    return r->process.env->ops->now_ns(r->process.env);
+}
+
+static void add_span(struct infer *r, const char *name, uint64_t start_ns, uint64_t end_ns)
+{
+    if (r->span_count < SPANS_MAX) {
+        struct wf_el_span *span = &r->spans[r->span_count++];
+        snprintf(span->name, sizeof span->name, "%s", name);
+        span->start_ns = start_ns;
+        span->end_ns = end_ns;
+    }
+}
+
+/* Outside the element check, whose buffers are not the rank's. */
+static void measure_memory(struct infer *r)
+{
+    if (!r->checking) {
+        uint64_t own = wf_run_own_bytes(r->memory.region.len_bytes);
+        r->own_peak = own > r->own_peak ? own : r->own_peak;
+    }
+}
+
+static void send_note(struct infer *r, const struct wf_verify_result *checked,
+                      const struct wf_reader_frame *counts)
+{
+    struct wf_frame_note note = {.side = WF_INFER,
+                                 .rank = r->options->rank,
+                                 .engine = r->place.engine,
+                                 .version = r->live,
+                                 .own_bytes_peak = r->own_peak,
+                                 .spans = r->spans,
+                                 .spans_count = r->span_count};
+    if (checked != NULL) {
+        note.elements_checked = checked->elements_checked;
+        note.elements_wrong = checked->elements_wrong;
+    }
+    if (counts != NULL) {
+        note.torn_reads = counts->torn;
+        note.reads = counts->forward;
+    }
+    wf_rank_note(r->rank, &note);
+    r->span_count = 0;
+}
+
+static void end(struct infer *r, int exit_status)
+{
+    if (r->process.exit_status == 0) {
+        r->process.exit_status = exit_status;
+    }
+    if (!r->closing) {
+        r->closing = true;
+        wf_rank_close(r->rank);
+    }
+}
+
+/* --- the reader
+ * ------------------------------------------------------------------------------------ */
+static void tell_reader(struct infer *r, enum wf_reader_word word)
+{
+    struct wf_reader_frame frame = {.word = word, .step = r->live.step};
+    if (r->linked) {
+        r->process.env->ops->send(r->process.env, r->conn, &frame, sizeof frame, -1);
+    }
+}
+
+/* The weights' descriptor, then where each tensor is. */
+static void introduce(struct infer *r)
+{
+    size_t len =
+        sizeof(struct wf_reader_frame) + r->layout->tensor_count * sizeof(struct wf_reader_tensor);
+    uint8_t *bytes = calloc(1, len);
+    WF_ASSERT(bytes != NULL);
+    struct wf_reader_frame *frame = (struct wf_reader_frame *)bytes;
+    struct wf_reader_tensor *table = (struct wf_reader_tensor *)(frame + 1);
+    *frame = (struct wf_reader_frame){.word = WF_READER_WEIGHTS,
+                                      .engine_rank = r->place.engine_rank,
+                                      .bytes = r->memory.region.len_bytes};
+    for (uint32_t i = 0; i < r->layout->tensor_count; i++) {
+        snprintf(table[i].name, sizeof table[i].name, "%s", r->layout->tensors[i].name);
+        table[i].offset = r->memory.tensors[i].offset;
+        table[i].bytes = r->layout->tensors[i].bytes;
+        table[i].dtype = r->layout->tensors[i].dtype;
+    }
+    r->process.env->ops->send(r->process.env, r->conn, bytes, len, r->memory.region.fd);
+    free(bytes);
+    if (r->serving) {
+        tell_reader(r, WF_READER_RESUME);
+    }
+}
+
+static void connect_reader(struct wf_timer *timer)
+{
+    struct infer *r = (struct infer *)((char *)timer - offsetof(struct infer, reconnect));
+    struct wf_error error;
+    if (r->process.env->ops->connect(r->process.env, &r->actor, r->options->reader_socket, &r->conn,
+                                     &error) != WF_OK) {
+        wf_process_say(r->options, error.text);
+        end(r, WF_EXIT_FAILED);
+    }
+}
+
+/* Answers the pause hook when nobody reads the weights any more. */
+static void answer_quiesce(struct infer *r)
+{
+    if (r->quiescing && !r->pausing && !r->checking) {
+        r->quiescing = false;
+        wf_rank_quiesced(r->rank);
+    }
+}
+
+static void reader_said(struct infer *r, const struct wf_wire_msg *wire)
+{
+    struct wf_reader_frame frame;
+    if (wire->len_bytes != sizeof frame) {
+        return;
+    }
+    memcpy(&frame, wire->bytes, sizeof frame);
+    if (frame.word == WF_READER_PAUSED) {
+        r->pausing = false;
+        send_note(r, NULL, &frame);
+        answer_quiesce(r);
+    } else if (frame.word == WF_READER_COUNTED) {
+        send_note(r, &r->checked, &frame);
+    }
+}
+
+static void reader_event(struct infer *r, const struct wf_wire_msg *wire)
+{
+    if (wire->conn != r->conn) {
+        return;
+    }
+    if (wire->msg.kind == WF_WIRE_OPENED) {
+        r->linked = true;
+        introduce(r);
+    } else if (wire->msg.kind == WF_WIRE_FRAME) {
+        reader_said(r, wire);
+    } else {
+        r->linked = false; /* a reader that is gone reads nothing */
+        r->pausing = false;
+        answer_quiesce(r);
+        wf_timer_arm(r->process.loop, &r->reconnect,
+                     wf_loop_now_ns(r->process.loop) + RECONNECT_NS);
+    }
+}
+
+/* --- the check
+ * ---------------------------------------------------------------------------------------- */
+static bool lookup(void *user, const char *name, struct wf_verify_live *live_out)
+{
+    struct infer *r = user;
+    uint32_t tensor = wf_layout_find(r->layout, name, strlen(name));
+    if (tensor == UINT32_MAX) {
+        return false;
+    }
+    live_out->address = r->memory.tensors[tensor].address;
+    live_out->dtype = r->layout->tensors[tensor].dtype;
+    live_out->bytes = r->layout->tensors[tensor].bytes;
+    return true;
+}
+
+static void check_work(struct wf_job *job)
+{
+    struct infer *r = (struct infer *)((char *)job - offsetof(struct infer, check_job));
+    memset(&r->checked, 0, sizeof r->checked);
+    r->check_status =
+        wf_verify_rank(r->verify, r->live.step, lookup, r, &r->checked, &r->check_error);
+}
+
+static void check_ended(struct infer *r)
+{
+    r->checking = false;
+    add_span(r, "check", r->resumed_ns, now_ns(r));
+    if (r->check_status != WF_OK) {
+        wf_process_say(r->options, r->check_error.text);
+        end(r, WF_EXIT_FAILED);
+    } else if (r->checked.elements_wrong > 0) {
+        char line[WF_NAME_MAX + 160];
+        snprintf(line, sizeof line,
+                 "version %llu: %llu elements are wrong, first %s[%llu]: expected bits 0x%x, found "
+                 "0x%x",
+                 (unsigned long long)r->live.step, (unsigned long long)r->checked.elements_wrong,
+                 r->checked.first_wrong.tensor, (unsigned long long)r->checked.first_wrong.index,
+                 r->checked.first_wrong.expected, r->checked.first_wrong.found);
+        wf_process_say(r->options, line);
+    }
+    if (r->linked) {
+        tell_reader(r, WF_READER_COUNT);
+    } else {
+        send_note(r, &r->checked, NULL);
+    }
+    answer_quiesce(r);
+}
+
+static void start_check(struct infer *r)
+{
+    uint64_t every = r->setup->job.policy.validate_every;
+    if (wf_version_compare(r->live, r->noted) == 0) {
+        return; /* resumed with the version of before */
+    }
+    r->noted = r->live;
+    measure_memory(r);
+    if (every == 0 || r->live.step % every != 0) {
+        send_note(r, NULL, NULL);
+        return;
+    }
+    r->checking = true;
+    r->check_job = (struct wf_job){.owner = &r->actor, .work = check_work, .name = "check"};
+    r->check_job.done.kind = CHECK_DONE;
+    r->process.env->ops->job(r->process.env, &r->check_job);
+}
+
+static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
+{
+    struct infer *r = (struct infer *)((char *)self - offsetof(struct infer, actor));
+    if (msg->kind == CHECK_DONE) {
+        check_ended(r);
+        return WF_KEEP;
+    }
+    reader_event(r, (const struct wf_wire_msg *)msg);
+    return WF_FREE;
+}
+
+/* --- hooks
+ * -------------------------------------------------------------------------------------------- */
+static void on_quiesce(void *host, struct wf_rank *rank)
+{
+    struct infer *r = host;
+    (void)rank;
+    measure_memory(r);
+    r->pause_start_ns = now_ns(r);
+    r->serving = false;
+    r->quiescing = true;
+    r->pausing = r->linked;
+    tell_reader(r, WF_READER_PAUSE);
+    answer_quiesce(r);
+}
+
+static void on_resume(void *host, struct wf_rank *rank, struct wf_version version)
+{
+    struct infer *r = host;
+    (void)rank;
+    r->resumed_ns = now_ns(r);
+    if (r->pause_start_ns != 0) {
+        add_span(r, "pause", r->pause_start_ns, r->resumed_ns);
+        r->pause_start_ns = 0;
+    }
+    r->live = version;
+    r->serving = true;
+    tell_reader(r, WF_READER_RESUME);
+    start_check(r);
+}
+
+static void on_aborted(void *host, struct wf_rank *rank, struct wf_version version,
+                       uint64_t attempt, bool again, const struct wf_culprit *culprit)
+{
+    struct infer *r = host;
+    (void)rank;
+    (void)again;
+    char line[WF_REASON_MAX + 160], live[WF_VERSION_TEXT];
+    wf_version_format(r->live, live);
+    snprintf(line, sizeof line, "version %llu, attempt %llu aborted: %s; this rank stays on %s",
+             (unsigned long long)version.step, (unsigned long long)attempt, culprit->reason,
+             wf_version_is_none(r->live) ? "no version yet" : live);
+    wf_process_say(r->options, line);
+}
+
+static void on_ended(void *host, struct wf_rank *rank, const struct wf_error *why)
+{
+    struct infer *r = host;
+    (void)rank;
+    r->closing = true;
+    if (why->status != WF_CLOSED) {
+        wf_process_say(r->options, why->text);
+        r->process.exit_status = WF_EXIT_FAILED;
+    }
+    wf_loop_stop(r->process.loop);
+}
+
+static void gate_said(void *user, const char *line)
+{
+    (void)user;
+    (void)line;
+}
+
+static void asked_to_end(void *user)
+{
+    end(user, WF_EXIT_FAILED);
+}
+
+/* --- the whole
+ * ------------------------------------------------------------------------------------------ */
+static enum wf_status prepare(struct infer *r, struct wf_error *error)
+{
+    const struct wf_recipe *recipe = &r->setup->infer[r->place.group];
+    struct wf_coordinates at = wf_recipe_coordinates(recipe, r->place.group_rank);
+    struct wf_verify_place place = {recipe->tp, at.tp, recipe->pp, at.pp};
+    struct wf_checkpoint_options checks = {.extras_refuse = r->setup->job.policy.extras_refuse};
+    enum wf_status status =
+        wf_layout_derive(r->setup->model, recipe, r->place.group_rank, &r->layout, error);
+    if (status == WF_OK) {
+        status =
+            wf_checkpoint_open(r->setup->folder, r->setup->model, &checks, &r->checkpoint, error);
+    }
+    if (status == WF_OK) {
+        status = wf_verify_open(r->checkpoint, r->setup->model, &place, &r->verify, error);
+    }
+    return status == WF_OK ? wf_run_memory_new(r->layout, true, &r->memory, error) : status;
+}
+
+static enum wf_status start(struct infer *r, struct wf_error *error)
+{
+    const struct wf_job_group *group = &r->setup->job.infer[r->place.group];
+    const char *ignore[WF_IGNORE_MAX];
+    struct wf_rank_options rank;
+    for (uint32_t i = 0; i < group->ignore_count; i++) {
+        ignore[i] = group->ignore[i];
+    }
+    wf_process_rank_options(&r->process, r->setup, r->options, &rank);
+    rank.engine = r->place.engine;
+    rank.group = group->name;
+    rank.group_rank = r->place.group_rank;
+    rank.recipe = &r->setup->infer[r->place.group];
+    rank.regions = &r->memory.region;
+    rank.region_count = 1;
+    rank.tensors = r->memory.tensors;
+    rank.tensor_count = r->memory.tensor_count;
+    rank.ignore = ignore;
+    rank.ignore_count = group->ignore_count;
+    rank.mode = group->mode;
+    rank.skip_quiesce = r->setup->job.run.skip_pause;
+    rank.host = r;
+    rank.hooks = (struct wf_rank_hooks){
+        .quiesce = on_quiesce, .resume = on_resume, .aborted = on_aborted, .ended = on_ended};
+    enum wf_status status = wf_rank_new(r->process.loop, &rank, &r->rank, error);
+    if (status == WF_OK) {
+        r->process.user = r;
+        r->process.gate_said = gate_said;
+        r->process.asked_to_end = asked_to_end;
+        status = wf_process_watch(&r->process, r->options, error);
+    }
+    if (status == WF_OK && r->options->reader_socket != NULL) {
+        r->reconnect.fire = connect_reader;
+        r->reconnect.name = "the reader";
+        connect_reader(&r->reconnect);
+    }
+    return status;
+}
+
+static void finish(struct infer *r)
+{
+    if (r->rank != NULL) {
+        wf_rank_free(r->rank);
+    }
+    if (r->process.loop != NULL) {
+        wf_timer_cancel(r->process.loop, &r->reconnect);
+        if (r->conn != 0) {
+            r->process.env->ops->close(r->process.env, r->conn);
+        }
+        wf_actor_close(&r->actor);
+        while (wf_loop_turn(r->process.loop)) {
+        }
+        wf_process_fini(&r->process);
+    }
+    wf_run_memory_fini(&r->memory);
+    wf_verify_free(r->verify);
+    wf_checkpoint_free(r->checkpoint);
+    wf_layout_free(r->layout);
+}
+
+int wf_infer_process(struct wf_run_setup *setup, const struct wf_process_options *options)
+{
+    struct wf_error error;
+    struct infer *r = calloc(1, sizeof *r);
+    WF_ASSERT(r != NULL);
+    r->setup = setup;
+    r->options = options;
+    r->place = wf_run_place(setup, options->rank);
+    enum wf_status status = wf_process_init(&r->process, options, 1, &error);
+    if (status == WF_OK) {
+        wf_actor_init(&r->actor, r->process.loop, "engine worker", handle);
+        status = prepare(r, &error);
+    }
+    if (status == WF_OK) {
+        status = start(r, &error);
+    }
+    if (status == WF_OK) {
+        wf_loop_run(r->process.loop);
+    } else {
+        wf_process_say(options, error.text);
+        r->process.exit_status = WF_EXIT_FAILED;
+    }
+    int exit_status = r->process.exit_status;
+    finish(r);
+    free(r);
+    return exit_status;
+}
