@@ -109,8 +109,10 @@ struct wf_env_real_options {
     uint64_t frame_timeout_ns; /* half a frame may wait this long; 0 means 10 s */
 };
 
-/* The env of a loop of this process. `loop` must have been made with wf_loop_init and has a poller.
- * Gives *env_out; free with wf_env_real_free after the loop's last turn. */
+/* The env of a loop of this process, which must have a poller. Gives *env_out; free it with
+ * wf_env_real_free after the loop's last turn and before wf_loop_free, while the owners of jobs
+ * that are out are still there: it waits for them. Connections are closed without a word to their
+ * owners; queued frames that a peer does not take at once are lost. */
 struct wf_loop;
 enum wf_status wf_env_real_new(struct wf_loop *loop, const struct wf_env_real_options *options,
                                struct wf_env **env_out, struct wf_error *error);
