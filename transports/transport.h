@@ -10,7 +10,7 @@
  *                                               read(boxes) ... done message
  *   (withdraw_region)                           release_region
  *
- * Rules for every transport (tests/contract/transport.c runs them on all):
+ * Rules for every transport (tests/contract/test_transport.c runs them on all):
  *   - Every op is checked against its two buffers before any byte of the read moves: one bad op
  *     (outside a buffer, a cast that does not exist) ends the read with INVALID, failed_op set,
  *     nothing written.

@@ -1,0 +1,9 @@
+/* transport_world_kinds.h - the transports that the contract suite runs on. */
+#ifndef WEFT_TESTS_CONTRACT_TRANSPORT_WORLD_KINDS_H
+#define WEFT_TESTS_CONTRACT_TRANSPORT_WORLD_KINDS_H
+
+#include "tests/contract/transport_world.h"
+
+extern const struct world_kind world_shm_memfd, world_shm_process;
+
+#endif
