@@ -158,7 +158,9 @@ static void libevent_wait(struct wf_poller *base, uint64_t now_ns, uint64_t unti
     if (may_block) {
         arm_timer(poller, now_ns, until_ns);
     }
-    event_base_loop(poller->events, may_block ? EVLOOP_ONCE : EVLOOP_NONBLOCK);
+    /* EVLOOP_NONBLOCK alone goes on as long as anything is ready, so for ever here: who makes it
+     * not ready is the pass that comes after. */
+    event_base_loop(poller->events, EVLOOP_ONCE | (may_block ? 0 : EVLOOP_NONBLOCK));
 }
 
 static void libevent_wake(struct wf_poller *base)
