@@ -1,13 +1,11 @@
 /* checkpoint.c - matches a Hugging Face folder with a model, and reads parameters from it. */
 #include "tools/files/checkpoint.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tools/files/hf_folder.h"
@@ -411,23 +409,16 @@ enum wf_status wf_checkpoint_read(const struct wf_checkpoint *checkpoint, uint32
 enum wf_status wf_checkpoint_model(const char *path, struct wf_model **model_out,
                                    struct wf_error *error)
 {
-    struct stat info;
-    char *text, name[4096];
+    char *text;
     size_t len;
-    bool is_folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-    int needed = snprintf(name, sizeof name, is_folder ? "%s/" WF_HF_CONFIG : "%s", path);
-    if (needed >= (int)sizeof name) {
-        return wf_error_set(error, WF_INVALID, "the path %.100s... is too long", path);
-    }
-    enum wf_status status =
-        wf_file_read_all(AT_FDCWD, name, WF_CHECKPOINT_CONFIG_MAX, &text, &len, error);
+    enum wf_status status = wf_hf_config_read(path, &text, &len, error);
     if (status != WF_OK) {
         return status;
     }
     status = wf_model_parse(text, len, model_out, error);
     free(text);
     if (status != WF_OK) {
-        wf_error_prefix(error, "%s", name);
+        wf_error_prefix(error, "the config of %s", path);
     }
     return status;
 }

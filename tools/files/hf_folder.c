@@ -354,3 +354,18 @@ bool wf_hf_folder_lists(const struct wf_hf_folder *folder, const char *tensor)
     struct json_object *map = weight_map(folder);
     return map == NULL || json_object_object_get_ex(map, tensor, NULL);
 }
+
+enum wf_status wf_hf_config_read(const char *path, char **text_out, size_t *len_out,
+                                 struct wf_error *error)
+{
+    struct stat info;
+    char *name = NULL;
+    bool is_folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    if (asprintf(&name, is_folder ? "%s/" WF_HF_CONFIG : "%s", path) < 0) {
+        return wf_error_set(error, WF_NO_MEMORY, "no memory for a path");
+    }
+    enum wf_status status =
+        wf_file_read_all(AT_FDCWD, name, WF_CHECKPOINT_CONFIG_MAX, text_out, len_out, error);
+    free(name);
+    return status;
+}

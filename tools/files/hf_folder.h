@@ -38,6 +38,11 @@ enum wf_status wf_hf_folder_open(const char *path, wf_hf_note_t *note, void *use
                                  struct wf_hf_folder *folder, struct wf_error *error);
 void wf_hf_folder_close(struct wf_hf_folder *folder);
 
+/* The text of a config: of `path` itself, or of the config.json in it if it is a folder. Gives
+ * *text_out (NUL behind it); free with free(). The sentence names the file. */
+enum wf_status wf_hf_config_read(const char *path, char **text_out, size_t *len_out,
+                                 struct wf_error *error);
+
 /* True if the index lists the tensor; true for every tensor when there is no index. */
 bool wf_hf_folder_lists(const struct wf_hf_folder *folder, const char *tensor);
 

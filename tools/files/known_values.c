@@ -1,0 +1,84 @@
+/* known_values.c - a hash of name and index, shaped into a sane weight. */
+#include "tools/files/known_values.h"
+
+#include <stddef.h>
+
+#include "runtime/status.h"
+
+/* Where the 3 drawn bits of the exponent begin: 2^-9, in f32's and f16's biased exponents. */
+enum { F32_EXPONENT = 127 - 9, F16_EXPONENT = 15 - 9 };
+
+/* FNV-1a, 32 bits. */
+static uint32_t hash_name(const char *name)
+{
+    uint32_t hash = 2166136261u;
+    for (; *name != '\0'; name++) {
+        hash = (hash ^ (uint8_t)*name) * 16777619u;
+    }
+    return hash;
+}
+
+/* The name enters between two rounds: entering before both, it would only shift the index. */
+static inline uint32_t hash_index(uint32_t index, uint32_t seed)
+{
+    uint32_t x = index * 0x9e3779b1u;
+    x ^= x >> 16;
+    x += seed;
+    x *= 0x85ebca6bu;
+    x ^= x >> 13;
+    x *= 0xc2b2ae35u;
+    return x ^ x >> 16;
+}
+
+/* Sign, 3 bits of exponent, 23 of mantissa from bits 31, 30..28 and 22..0. */
+static inline uint32_t shape_f32(uint32_t x)
+{
+    return (x & 0x80000000u) | (F32_EXPONENT + (x >> 28 & 7)) << 23 | (x & 0x7fffffu);
+}
+
+static inline uint16_t shape_f16(uint32_t x)
+{
+    return (uint16_t)((x >> 16 & 0x8000u) | (F16_EXPONENT + (x >> 28 & 7)) << 10 |
+                      (x >> 13 & 0x3ffu));
+}
+
+bool wf_known_values_supports(enum wf_dtype dtype)
+{
+    return dtype == WF_DTYPE_F32 || dtype == WF_DTYPE_F16 || dtype == WF_DTYPE_BF16;
+}
+
+/* A run within which the upper half of the index does not change. */
+static void fill_run(uint32_t first, uint64_t count, uint32_t seed, enum wf_dtype dtype,
+                     void *buffer)
+{
+    uint32_t *words = buffer;
+    uint16_t *halves = buffer;
+    if (dtype == WF_DTYPE_F32) {
+        for (uint64_t i = 0; i < count; i++) {
+            words[i] = shape_f32(hash_index(first + (uint32_t)i, seed));
+        }
+    } else if (dtype == WF_DTYPE_BF16) {
+        for (uint64_t i = 0; i < count; i++) {
+            halves[i] = (uint16_t)(shape_f32(hash_index(first + (uint32_t)i, seed)) >> 16);
+        }
+    } else {
+        for (uint64_t i = 0; i < count; i++) {
+            halves[i] = shape_f16(hash_index(first + (uint32_t)i, seed));
+        }
+    }
+}
+
+void wf_known_values_fill(const char *name, uint64_t first, uint64_t count, enum wf_dtype dtype,
+                          void *buffer)
+{
+    WF_ASSERT(wf_known_values_supports(dtype));
+    uint32_t seed = hash_name(name);
+    uint8_t *at = buffer;
+    while (count > 0) {
+        uint64_t left = (1ULL << 32) - (uint32_t)first, run = count < left ? count : left;
+        fill_run((uint32_t)first, run, seed + 0x9e3779b9u * (uint32_t)(first >> 32), dtype, at);
+        at += run * wf_dtype_bytes(dtype);
+        first += run;
+        count -= run;
+    }
+}
