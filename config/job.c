@@ -358,6 +358,14 @@ static enum wf_status take_run(const struct raw_run *raw, struct wf_job_file *jo
 static enum wf_status take_job(const struct raw_job *raw, struct wf_job_file *job,
                                struct wf_error *error)
 {
+    /* The name stands in addresses, file names and pictures. */
+    if (strspn(raw->job, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") !=
+        strlen(raw->job)) {
+        return wf_error_set(error, WF_INVALID,
+                            "job: expected a name of letters, digits, '_', '.' and '-', found "
+                            "\"%.64s\"",
+                            raw->job);
+    }
     copy_text(job->name, sizeof job->name, raw->job);
     copy_text(job->train_spec, sizeof job->train_spec, raw->train.spec);
     job->publish = raw->train.publish;

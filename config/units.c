@@ -33,7 +33,12 @@ static bool parse(const char *text, const struct unit *units, size_t count, uint
     }
     for (size_t i = 0; i < count; i++) {
         if (strcmp(text + digits, units[i].name) == 0) {
-            return !__builtin_mul_overflow(value, units[i].factor, value_out);
+            uint64_t product;
+            if (__builtin_mul_overflow(value, units[i].factor, &product)) {
+                return false;
+            }
+            *value_out = product;
+            return true;
         }
     }
     return false;

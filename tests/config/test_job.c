@@ -1,0 +1,170 @@
+/* test_job.c - job files: what is taken, and the sentence for each thing that is refused. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "config/job.h"
+
+#define HEAD "job: j\nmodel: m\ntrain: {spec: \"megatron:tp=2\"}\n"
+#define INFER "infer: {spec: \"vllm:tp=2\"}\n"
+
+static enum wf_status load(const char *text, size_t len, struct wf_job_file *job,
+                           struct wf_error *error)
+{
+    char path[] = "/tmp/weft-test-job-XXXXXX";
+    int fd = mkstemp(path);
+    cr_assert(fd >= 0);
+    cr_assert_eq(write(fd, text, len), (ssize_t)len);
+    close(fd);
+    enum wf_status status = wf_job_load(path, job, error);
+    unlink(path);
+    return status;
+}
+
+static const struct {
+    const char *name, *text, *says;
+} refused[] = {
+    {"empty", "", "the file is empty"},
+    {"a list", "- 1\n", "expected a mapping"},
+    {"syntax", "job: [\n", "not valid YAML"},
+    {"two documents", HEAD INFER "---\njob: k\n", "several documents"},
+    {"unknown key", HEAD INFER "polcy: {every: 2}\n",
+     "line 5: unknown key \"polcy\", did you mean \"policy\"?"},
+    {"unknown inner key", HEAD INFER "policy:\n  evry: 2\n",
+     "unknown key \"policy.evry\", did you mean \"every\"?"},
+    {"key twice", HEAD INFER "job: k\n", "job is given a second time (first on line 1)"},
+    {"inner key twice", HEAD INFER "run: {versions: 1, versions: 2}\n",
+     "run.versions is given a second time"},
+    {"missing", "job: j\nmodel: m\n" INFER, "train is missing"},
+    {"missing spec", "job: j\nmodel: m\ntrain: {publish: hold}\n" INFER, "train.spec is missing"},
+    {"no infer", HEAD "infer: []\n", "expected 1 to 64 entries, found 0"},
+    {"hexadecimal", HEAD INFER "run: {versions: 0x10}\n",
+     "run.versions: expected a whole number in decimal digits, found \"0x10\""},
+    {"negative", HEAD INFER "run: {versions: -1}\n", "expected a whole number"},
+    {"leading zero", HEAD INFER "run: {versions: 010}\n", "expected a whole number"},
+    {"too long a number", HEAD INFER "run: {versions: 99999999999999999999}\n",
+     "expected a whole number"},
+    {"a mapping for a number", HEAD INFER "run: {versions: {a: 1}}\n",
+     "expected one value, found a mapping"},
+    {"yes is no boolean", HEAD INFER "run: {readers: yes}\n",
+     "expected true or false, found \"yes\""},
+    {"unknown word", HEAD INFER "policy: {commit: some}\n", "one of all, each"},
+    {"later key", HEAD INFER "families: [a.yaml]\n", "families is not supported yet"},
+    {"later inner key", HEAD INFER "transport: {ucx: {}}\n", "transport.ucx is not supported yet"},
+    {"duration", HEAD INFER "timeouts: {round: 5}\n",
+     "timeouts.round: expected a duration such as"},
+    {"zero duration", HEAD INFER "timeouts: {round: 0s}\n", "timeouts.round"},
+    {"lease under heartbeat", HEAD INFER "timeouts: {lease: 1s, heartbeat: 2s}\n",
+     "must be shorter"},
+    {"size", HEAD INFER "transport: {transit_budget: 1GB}\n", "expected a size such as"},
+    {"transport", HEAD INFER "transport: {prefer: nccl}\n", "expected auto or shm"},
+    {"every 0", HEAD INFER "policy: {every: 0}\n", "policy.every: expected 1 or more"},
+    {"versions 0", HEAD INFER "run: {versions: 0}\n", "run.versions: expected 1 or more"},
+    {"drop needs snapshot", HEAD INFER "policy: {drop_to_latest: true}\n",
+     "needs train.publish: snapshot"},
+    {"same group name", HEAD "infer: [{name: a, spec: x}, {name: a, spec: y}]\n", "\"a\" is taken"},
+    {"staging", HEAD "infer: {spec: x, staging: device}\n", "not supported yet"},
+    {"listen and address", HEAD INFER "server: {listen: \"a:1\", address: \"b:1\"}\n", "not both"},
+    {"alias", "job: &a j\nmodel: *a\ntrain: {spec: x}\n" INFER, "aliases"},
+    {"job name", "job: \"a b<c\"\nmodel: m\ntrain: {spec: x}\n" INFER, "letters, digits"},
+    {"anchored bomb", "a: &a [1,1]\nb: &b [*a,*a]\nc: [*b,*b]\n", "unknown key \"a\""},
+};
+
+Test(job, refusals_name_line_key_and_remedy)
+{
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        struct wf_job_file *job = malloc(sizeof *job);
+        struct wf_error error = {0};
+        enum wf_status status = load(refused[i].text, strlen(refused[i].text), job, &error);
+        cr_assert_neq(status, WF_OK, "%s was taken", refused[i].name);
+        cr_assert_not_null(strstr(error.text, refused[i].says), "%s: \"%s\" does not say \"%s\"",
+                           refused[i].name, error.text, refused[i].says);
+        free(job);
+    }
+}
+
+Test(job, a_nul_in_a_string_is_refused)
+{
+    static const char text[] = "job: \"a\\0b\"\nmodel: m\ntrain: {spec: x}\ninfer: {spec: y}\n";
+    struct wf_job_file *job = malloc(sizeof *job);
+    struct wf_error error;
+    cr_assert_neq(load(text, sizeof text - 1, job, &error), WF_OK);
+    cr_assert_not_null(strstr(error.text, "NUL"), "%s", error.text);
+    free(job);
+}
+
+Test(job, defaults)
+{
+    struct wf_job_file *job = malloc(sizeof *job);
+    struct wf_error error = {0};
+    static const char text[] = HEAD INFER;
+    cr_assert_eq(load(text, sizeof text - 1, job, &error), WF_OK, "%s", error.text);
+    cr_assert_str_eq(job->name, "j");
+    cr_assert_str_eq(job->model, "/tmp/m");
+    cr_assert_str_eq(job->train_spec, "megatron:tp=2");
+    cr_assert_eq(job->publish, WF_PUBLISH_HOLD);
+    cr_assert_eq(job->infer_count, 1);
+    cr_assert_str_eq(job->infer[0].name, "infer0");
+    cr_assert_eq(job->policy.commit, WF_COMMIT_ALL);
+    cr_assert_eq(job->policy.every, 1);
+    cr_assert_eq(job->policy.validate_every, 1);
+    cr_assert(job->policy.fill);
+    cr_assert(job->transport.share_memory);
+    cr_assert_eq(job->run.versions, 5);
+    cr_assert(job->run.readers);
+    cr_assert_not(job->run.skip_pause);
+    cr_assert_eq(job->timeouts.round_ns, wf_timeouts_default.round_ns);
+    free(job);
+}
+
+Test(job, everything_given)
+{
+    static const char text[] =
+        "job: all-1.2_x\nmodel: /abs\nreport: out/r.json\n"
+        "train: {spec: \"megatron:tp=1\", publish: snapshot}\n"
+        "infer:\n  - {name: a, spec: \"vllm:tp=1\", mode: staged, staging: host, ignore: [x, y]}\n"
+        "  - {spec: \"vllm:tp=2\"}\n"
+        "policy: {commit: each, every: 3, drop_to_latest: true, validate_every: 0, fill: false, "
+        "extras: refuse}\n"
+        "transport: {prefer: shm, transit_budget: 64MiB, share_memory: false}\n"
+        "timeouts: {connect: 1s, lease: 9s, heartbeat: 500ms, join: 2m, plan: 1s, round: 7s, "
+        "quiesce: 1s, flip: 1s, repeat: 200ms}\n"
+        "server: {listen: \"127.0.0.1:0\"}\nrun: {versions: 12, readers: false, skip_pause: "
+        "true}\n";
+    struct wf_job_file *job = malloc(sizeof *job);
+    struct wf_error error = {0};
+    cr_assert_eq(load(text, sizeof text - 1, job, &error), WF_OK, "%s", error.text);
+    cr_assert_str_eq(job->model, "/abs");
+    cr_assert_str_eq(job->report, "/tmp/out/r.json");
+    cr_assert_eq(job->publish, WF_PUBLISH_SNAPSHOT);
+    cr_assert_eq(job->infer_count, 2);
+    cr_assert_eq(job->infer[0].ignore_count, 2);
+    cr_assert_str_eq(job->infer[0].ignore[1], "y");
+    cr_assert_str_eq(job->infer[1].name, "infer1");
+    cr_assert_eq(job->policy.commit, WF_COMMIT_EACH);
+    cr_assert_eq(job->policy.every, 3);
+    cr_assert(job->policy.drop_to_latest);
+    cr_assert_eq(job->policy.validate_every, 0);
+    cr_assert_not(job->policy.fill);
+    cr_assert(job->policy.extras_refuse);
+    cr_assert_not(job->transport.share_memory);
+    cr_assert_eq(job->transport.transit_budget_bytes, 64 << 20);
+    cr_assert_eq(job->timeouts.round_ns, 7000000000);
+    cr_assert_eq(job->timeouts.repeat_ns, 200000000);
+    cr_assert_str_eq(job->server.listen, "127.0.0.1:0");
+    cr_assert_eq(job->run.versions, 12);
+    cr_assert_not(job->run.readers);
+    cr_assert(job->run.skip_pause);
+    free(job);
+}
+
+Test(job, a_file_that_is_not_there)
+{
+    struct wf_job_file *job = malloc(sizeof *job);
+    struct wf_error error;
+    cr_assert_eq(wf_job_load("/nonexistent/job.yaml", job, &error), WF_IO);
+    cr_assert_not_null(strstr(error.text, "/nonexistent/job.yaml"));
+    free(job);
+}
