@@ -289,6 +289,19 @@ static uint64_t normal_multiple(const struct wf_recipe *recipe)
     return (uint64_t)engine->vocab_multiple * (engine->vocab_multiple_per_tp ? recipe->tp : 1);
 }
 
+/* Expert sizes decide nothing without experts: their defaults are accepted, and forgotten so that
+ * equal layouts have equal recipes. */
+static enum wf_status check_experts(struct wf_recipe *recipe, struct wf_error *error)
+{
+    if (recipe->ep != 1 || (recipe->etp > 1 && recipe->etp != recipe->tp)) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "ep=%u,etp=%u: experts are not supported yet; leave them out",
+                            recipe->ep, recipe->etp ? recipe->etp : recipe->tp);
+    }
+    recipe->etp = 0;
+    return WF_OK;
+}
+
 static enum wf_status check_world(const struct wf_recipe *recipe, struct wf_error *error)
 {
     const uint32_t sizes[] = {recipe->tp, recipe->pp, recipe->dp, recipe->cp, recipe->engines};
@@ -334,6 +347,9 @@ enum wf_status wf_recipe_parse(const char *spec, const struct wf_model *model,
         recipe.vocab_multiple =
             recipe.vocab_multiple ? recipe.vocab_multiple : (uint32_t)normal_multiple(&recipe);
         status = check_world(&recipe, error);
+    }
+    if (status == WF_OK) {
+        status = check_experts(&recipe, error);
     }
     if (status == WF_OK && model) {
         status = wf_engine_check(model, &recipe, error);

@@ -34,6 +34,7 @@ struct wf_recipe {
     enum wf_dtype dtype;               /* of the tensors; NONE means the model's */
     uint32_t tp, pp, dp, cp, vpp, engines;
     uint32_t vocab_multiple; /* whole multiple that the vocabulary is padded to; 1 is no padding */
+    uint32_t ep, etp;        /* of experts, which no model of this build has: always 1 and 0 */
     uint32_t first, last;    /* megatron: layers of the first and last stage; 0 is not given */
     bool account_embedding, account_loss; /* megatron `account` */
     char order[32];                       /* megatron rank order; default "tp-cp-ep-dp-pp" */

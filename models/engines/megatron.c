@@ -221,8 +221,8 @@ static const struct wf_engine_key keys[] = {
     {"order", WF_KEY_ORDER, 0, 0, 0, "tp-cp-ep-dp-pp"},
     {"layout", WF_KEY_LAYOUT, 0, 0, 0, NULL},
     {"names", WF_KEY_NAMES, 0, 0, 0, NULL},
-    {"ep", WF_KEY_LATER, 0, 0, 0, "1"},
-    {"etp", WF_KEY_LATER, 0, 0, 0, "1"},
+    SIZE_KEY("ep", ep, 1, WF_WORLD_MAX),
+    SIZE_KEY("etp", etp, 0, WF_WORLD_MAX),
     {"experts", WF_KEY_LATER, 0, 0, 0, "grouped"},
 };
 

@@ -116,7 +116,7 @@ static const struct wf_engine_key keys[] = {
     SIZE_KEY("pp", pp),
     SIZE_KEY("dp", dp),
     SIZE_KEY("engines", engines),
-    LATER_KEY("ep", "1"),
+    SIZE_KEY("ep", ep),
     LATER_KEY("moe_backend", NULL),
     LATER_KEY("placement", NULL),
     LATER_KEY("redundant", NULL),

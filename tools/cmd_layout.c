@@ -1,0 +1,220 @@
+/* cmd_layout.c - `weft layout show` and `weft layout check`. */
+#include <argp.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/commands.h"
+#include "tools/files/atomic.h"
+#include "tools/files/checkpoint.h"
+#include "tools/layout/check.h"
+#include "tools/layout/show.h"
+
+enum { DIRS_MAX = 65536 };
+
+struct arguments {
+    const char *action, *model, *spec, *json;
+    bool rank_given;
+    uint32_t rank;
+    char **dirs;
+    size_t dir_count;
+};
+
+static const struct argp_option options[] = {
+    {"model", 'm', "CONFIG", 0, "show: config.json, or a Hugging Face folder", 0},
+    {"spec", 's', "SPEC", 0, "show: for example megatron:tp=2,pp=2 or vllm:tp=2", 0},
+    {"rank", 'r', "R", 0, "show: the rank (default 0)", 0},
+    {"json", 'j', "FILE", 0, "write the result to FILE as JSON (- is standard output)", 0},
+    {0},
+};
+
+static error_t parse(int key, char *argument, struct argp_state *state)
+{
+    struct arguments *arguments = state->input;
+    switch (key) {
+    case 'm':
+        arguments->model = argument;
+        return 0;
+    case 's':
+        arguments->spec = argument;
+        return 0;
+    case 'j':
+        arguments->json = argument;
+        return 0;
+    case 'r': {
+        size_t digits = strspn(argument, "0123456789");
+        if (digits == 0 || digits > 6 || argument[digits] != '\0') {
+            argp_error(state, "--rank is a whole number, not \"%s\"", argument);
+        }
+        arguments->rank = (uint32_t)strtoul(argument, NULL, 10);
+        arguments->rank_given = true;
+        return 0;
+    }
+    case ARGP_KEY_ARG:
+        if (!arguments->action) {
+            arguments->action = argument;
+            return 0;
+        }
+        return ARGP_ERR_UNKNOWN; /* the rest, together */
+    case ARGP_KEY_ARGS:
+        arguments->dirs = state->argv + state->next;
+        arguments->dir_count = (size_t)(state->argc - state->next);
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "show or check?");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* "-" is standard output. */
+static enum wf_status write_json(const char *path, struct json_object *root, struct wf_error *error)
+{
+    size_t len = 0;
+    const char *text =
+        root ? json_object_to_json_string_length(
+                   root, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE, &len)
+             : NULL;
+    if (!text) {
+        return wf_error_set(error, WF_NO_MEMORY, "no memory for the report");
+    }
+    if (strcmp(path, "-") != 0) {
+        return wf_atomic_write_file(path, text, len, error);
+    }
+    if (fwrite(text, 1, len, stdout) != len || putchar('\n') == EOF || fflush(stdout) != 0) {
+        return wf_error_set(error, WF_IO, "cannot write to standard output");
+    }
+    return WF_OK;
+}
+
+static int fail(int exit_status, const struct wf_error *error)
+{
+    fprintf(stderr, "weft layout: %s\n", error->text);
+    return exit_status;
+}
+
+/* --- show ------------------------------------------------------------------------------------ */
+
+static int show_layout(const struct arguments *arguments, const struct wf_model *model)
+{
+    struct wf_error error = {0};
+    struct wf_recipe recipe;
+    struct wf_layout *layout = NULL;
+    if (wf_recipe_parse(arguments->spec, model, &recipe, &error) != WF_OK) {
+        return fail(WF_EXIT_USAGE, &error);
+    }
+    if (arguments->rank >= wf_recipe_world(&recipe)) {
+        wf_error_set(&error, WF_INVALID, "--rank %u: \"%s\" has ranks 0 to %u", arguments->rank,
+                     arguments->spec, wf_recipe_world(&recipe) - 1);
+        return fail(WF_EXIT_USAGE, &error);
+    }
+    enum wf_status status = wf_layout_derive(model, &recipe, arguments->rank, &layout, &error);
+    if (status != WF_OK) {
+        return fail(WF_EXIT_FAILED, &error);
+    }
+    if (arguments->json) {
+        struct json_object *root = wf_layout_to_json(model, &recipe, arguments->rank, layout);
+        status = write_json(arguments->json, root, &error);
+        json_object_put(root);
+    } else {
+        wf_layout_print(stdout, model, &recipe, arguments->rank, layout);
+    }
+    wf_layout_free(layout);
+    return status == WF_OK ? WF_EXIT_OK : fail(WF_EXIT_FAILED, &error);
+}
+
+static int run_show(const struct arguments *arguments)
+{
+    struct wf_error error = {0};
+    struct wf_model *model = NULL;
+    if (!arguments->model || !arguments->spec || arguments->dir_count > 0) {
+        wf_error_set(&error, WF_INVALID, "show needs --model CONFIG and --spec SPEC, nothing else");
+        return fail(WF_EXIT_USAGE, &error);
+    }
+    if (wf_checkpoint_model(arguments->model, &model, &error) != WF_OK) {
+        return fail(WF_EXIT_FAILED, &error);
+    }
+    int exit_status = show_layout(arguments, model);
+    wf_model_free(model);
+    return exit_status;
+}
+
+/* --- check ----------------------------------------------------------------------------------- */
+
+static struct json_object *result_to_json(const struct wf_case_result *result)
+{
+    struct json_object *object = json_object_new_object();
+    json_object_object_add(object, "case", json_object_new_string(result->name));
+    json_object_object_add(object, "ok", json_object_new_boolean(result->ok));
+    json_object_object_add(object, "tensors", json_object_new_uint64(result->tensors));
+    json_object_object_add(object, "elements", json_object_new_uint64(result->elements));
+    json_object_object_add(object, "first_difference",
+                           result->ok ? NULL : json_object_new_string(result->difference.text));
+    return object;
+}
+
+static void print_result(FILE *out, const struct wf_case_result *result)
+{
+    if (result->ok) {
+        fprintf(out, "ok       %s: %u ranks, %llu tensors, %llu elements\n", result->name,
+                result->ranks, (unsigned long long)result->tensors,
+                (unsigned long long)result->elements);
+    } else {
+        fprintf(out, "%s %s: %s\n", result->refused ? "refused " : "FAILED  ", result->name,
+                result->difference.text);
+    }
+    fflush(out);
+}
+
+static int run_check(const struct arguments *arguments)
+{
+    struct wf_error error = {0};
+    if (arguments->dir_count == 0 || arguments->dir_count > DIRS_MAX || arguments->model ||
+        arguments->spec || arguments->rank_given) {
+        wf_error_set(&error, WF_INVALID, "check needs folders of fixtures, and at most --json");
+        return fail(WF_EXIT_USAGE, &error);
+    }
+    bool json_is_stdout = arguments->json && strcmp(arguments->json, "-") == 0;
+    struct json_object *list = arguments->json ? json_object_new_array() : NULL;
+    bool all_ok = true;
+    for (size_t i = 0; i < arguments->dir_count; i++) {
+        struct wf_case_result result;
+        wf_case_check(arguments->dirs[i], &result);
+        print_result(json_is_stdout ? stderr : stdout, &result);
+        all_ok = all_ok && result.ok;
+        if (list) {
+            json_object_array_add(list, result_to_json(&result));
+        }
+    }
+    enum wf_status status = list ? write_json(arguments->json, list, &error) : WF_OK;
+    json_object_put(list);
+    if (status != WF_OK) {
+        return fail(WF_EXIT_FAILED, &error);
+    }
+    return all_ok ? WF_EXIT_OK : WF_EXIT_FAILED;
+}
+
+int wf_cmd_layout(int argc, char **argv)
+{
+    const struct argp argp = {
+        .options = options,
+        .parser = parse,
+        .args_doc = "show --model CONFIG --spec SPEC [--rank R]\ncheck DIR...",
+        .doc = "Shows the pieces of one rank, or holds derived layouts against fixtures of what "
+               "frameworks really did (one line a case; exit 1 if one differs or is refused).",
+    };
+    struct arguments arguments = {0};
+    argp_err_exit_status = WF_EXIT_USAGE;
+    argv[0] = (char[]){"weft layout"}; /* the name in argp's messages */
+    argp_parse(&argp, argc, argv, 0, NULL, &arguments);
+    if (strcmp(arguments.action, "show") == 0) {
+        return run_show(&arguments);
+    }
+    if (strcmp(arguments.action, "check") == 0) {
+        return run_check(&arguments);
+    }
+    fprintf(stderr, "weft layout: unknown action \"%s\"; show or check\n", arguments.action);
+    return WF_EXIT_USAGE;
+}

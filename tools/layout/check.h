@@ -1,0 +1,28 @@
+/* check.h - derived layouts held against executed fixtures.
+ *
+ * A fixture is a folder with case.json, params.tsv and rank_NN.tsv (tests/golden/real/README.md).
+ * The layout of every rank is derived from case.json alone; then names, dtypes, shapes, aliases and
+ * the origin of every element are compared. Reads files; changes nothing.
+ */
+#ifndef WEFT_TOOLS_LAYOUT_CHECK_H
+#define WEFT_TOOLS_LAYOUT_CHECK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/status.h"
+
+enum { WF_CASE_NAME_MAX = 256 };
+
+struct wf_case_result {
+    char name[WF_CASE_NAME_MAX]; /* of the folder */
+    bool ok;
+    bool refused; /* nothing was compared: not supported yet, or no layout case */
+    uint32_t ranks;
+    uint64_t tensors, elements; /* compared and equal */
+    struct wf_error difference; /* the first one, or why it was refused; unused when ok */
+};
+
+void wf_case_check(const char *folder, struct wf_case_result *result_out);
+
+#endif
