@@ -101,13 +101,16 @@ AVX512 INLINE void cast512(enum wf_dtype from, enum wf_dtype to, wf_cast_t *refe
         i = 0;
     }
     reference(dst, src, i);
-    for (; i + 32 <= n; i += 32) {
+    for (; i + 32 + PREFETCH_AHEAD / size_of(from) <= n; i += 32) {
         const char *at = src + i * size_of(from);
         _mm_prefetch(at + PREFETCH_AHEAD, _MM_HINT_T0);
         if (from == WF_DTYPE_F32) {
             _mm_prefetch(at + PREFETCH_AHEAD + 64, _MM_HINT_T0);
         }
         store512(to, dst + i * size_of(to), load512(from, at), streaming);
+    }
+    for (; i + 32 <= n; i += 32) {
+        store512(to, dst + i * size_of(to), load512(from, src + i * size_of(from)), streaming);
     }
     reference(dst + i * size_of(to), src + i * size_of(from), n - i);
 }
@@ -118,7 +121,7 @@ AVX512 INLINE void copy512(char *dst, const char *src, size_t n)
     i = i < n ? i : n;
     memcpy(dst, src, i);
     for (; i + 256 <= n; i += 256) {
-        for (size_t k = 0; k < 256; k += 64) {
+        for (size_t k = 0; k < 256 && i + PREFETCH_AHEAD < n; k += 64) {
             _mm_prefetch(src + i + k + PREFETCH_AHEAD, _MM_HINT_T0);
         }
         __m512i a = _mm512_loadu_si512(src + i), b = _mm512_loadu_si512(src + i + 64),
@@ -127,6 +130,9 @@ AVX512 INLINE void copy512(char *dst, const char *src, size_t n)
         put512(dst + i + 64, b, true);
         put512(dst + i + 128, c, true);
         put512(dst + i + 192, d, true);
+    }
+    for (; i + 64 <= n; i += 64) {
+        put512(dst + i, _mm512_loadu_si512(src + i), true);
     }
     memcpy(dst + i, src + i, n - i);
 }
@@ -198,10 +204,13 @@ AVX2 INLINE void cast256(enum wf_dtype from, enum wf_dtype to, wf_cast_t *refere
         i = 0;
     }
     reference(dst, src, i);
-    for (; i + 16 <= n; i += 16) {
+    for (; i + 16 + PREFETCH_AHEAD / size_of(from) <= n; i += 16) {
         const char *at = src + i * size_of(from);
         _mm_prefetch(at + PREFETCH_AHEAD, _MM_HINT_T0);
         store256(to, dst + i * size_of(to), load256(from, at), streaming);
+    }
+    for (; i + 16 <= n; i += 16) {
+        store256(to, dst + i * size_of(to), load256(from, src + i * size_of(from)), streaming);
     }
     reference(dst + i * size_of(to), src + i * size_of(from), n - i);
 }
@@ -211,17 +220,14 @@ AVX2 INLINE void copy256(char *dst, const char *src, size_t n)
     size_t i = head_of(dst, 1, n);
     i = i < n ? i : n;
     memcpy(dst, src, i);
-    for (; i + 128 <= n; i += 128) {
-        _mm_prefetch(src + i + PREFETCH_AHEAD, _MM_HINT_T0);
-        _mm_prefetch(src + i + PREFETCH_AHEAD + 64, _MM_HINT_T0);
+    for (; i + 64 <= n; i += 64) {
+        if (i + PREFETCH_AHEAD < n) {
+            _mm_prefetch(src + i + PREFETCH_AHEAD, _MM_HINT_T0);
+        }
         __m256i a = _mm256_loadu_si256((const void *)(src + i));
         __m256i b = _mm256_loadu_si256((const void *)(src + i + 32));
-        __m256i c = _mm256_loadu_si256((const void *)(src + i + 64));
-        __m256i d = _mm256_loadu_si256((const void *)(src + i + 96));
         put256(dst + i, a, true);
         put256(dst + i + 32, b, true);
-        put256(dst + i + 64, c, true);
-        put256(dst + i + 96, d, true);
     }
     memcpy(dst + i, src + i, n - i);
 }

@@ -6,7 +6,10 @@
 
 #include "models/copy_rect.h"
 
-enum { STRIDED_BLOCK = 256 /* elements gathered at a time */ };
+enum {
+    STRIDED_BLOCK = 256,  /* elements gathered at a time */
+    PREFETCH_BYTES = 2048 /* of the source, ahead of the run at hand */
+};
 
 /* --- bounds ---------------------------------------------------------------------------------- */
 
@@ -45,14 +48,34 @@ bool wf_box_within(const struct wf_box *box, uint32_t src_elem_bytes, uint64_t s
 
 /* --- runs ------------------------------------------------------------------------------------ */
 
+/* The processor's own prefetch does not know where the next run is. */
+static void prefetch_run(const struct wf_copier *copier, const struct wf_rect_walk *walk,
+                         size_t bytes)
+{
+    for (size_t line = 0; line < bytes; line += 64) {
+        __builtin_prefetch(copier->src + walk->src_offset + line);
+    }
+}
+
 static void copy_runs(const struct wf_copier *copier, const struct wf_rect *rect, uint32_t run_axis)
 {
-    size_t n = rect->axes[run_axis].count;
+    size_t n = rect->axes[run_axis].count, run_bytes = n * copier->src_bytes;
     wf_cast_t *cast =
         n * copier->dst_bytes >= WF_STREAM_RUN_BYTES ? copier->long_cast : copier->cast;
-    struct wf_rect_walk walk;
+    struct wf_rect_walk walk, ahead;
     wf_rect_walk_begin(&walk, rect, 1u << run_axis);
+    ahead = walk;
+    size_t prefetched = run_bytes < PREFETCH_BYTES ? run_bytes : PREFETCH_BYTES;
+    bool more = true;
+    for (size_t bytes = 0; bytes < PREFETCH_BYTES && more; bytes += run_bytes) {
+        prefetch_run(copier, &ahead, prefetched);
+        more = wf_rect_walk_next(&ahead, rect);
+    }
     do {
+        if (more) {
+            prefetch_run(copier, &ahead, prefetched);
+            more = wf_rect_walk_next(&ahead, rect);
+        }
         cast(copier->dst + walk.dst_offset, copier->src + walk.src_offset, n);
     } while (wf_rect_walk_next(&walk, rect));
 }
@@ -154,6 +177,8 @@ static void copy_part(const struct wf_box *box, const void *src_base, enum wf_dt
                                .cast = wf_cast_for(src_dtype, dst_dtype, false)};
     WF_ASSERT(copier.cast != NULL);
     copier.long_cast = streaming ? wf_cast_streaming_for(src_dtype, dst_dtype) : copier.cast;
+    copier.store = streaming ? wf_cast_streaming_for(dst_dtype, dst_dtype)
+                             : wf_cast_for(dst_dtype, dst_dtype, false);
     wf_box_visit(box, part, copy_rect, &copier);
     if (streaming) {
         wf_cast_fence();

@@ -42,11 +42,12 @@ struct wf_copier {
     bool same_type;
     wf_cast_t *cast;      /* through the caches */
     wf_cast_t *long_cast; /* for runs of WF_STREAM_RUN_BYTES or more */
+    wf_cast_t *store; /* moves runs of the destination's type, past the caches if long_cast does */
 };
 
 enum {
     /* Below these, a result is likely to be read from the caches, or its runs share lines. */
-    WF_STREAM_RUN_BYTES = 1024,
+    WF_STREAM_RUN_BYTES = 128,
     WF_STREAM_BOX_BYTES = 256 << 10,
 };
 

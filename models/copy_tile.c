@@ -79,27 +79,72 @@ static void turn_tile(char *dst, const char *src, size_t rows, size_t columns, s
     }
 }
 
+struct tile {
+    const char *from;
+    char *to;
+    size_t height, width; /* rows of the source, columns of it */
+};
+
+/* Lines of a tile stand in few sets of L1 when the matrix is a power of two wide: into L2. */
+static void prefetch_tile(const struct wf_copier *copier, const struct tile *tile, int64_t src_step)
+{
+    for (size_t row = 0; row < tile->height; row++) {
+        const char *from = tile->from + (int64_t)row * src_step;
+        for (size_t byte = 0; byte < tile->width * copier->src_bytes; byte += 64) {
+            __builtin_prefetch(from + byte, 0, 2);
+        }
+    }
+}
+
+static void copy_tile(const struct wf_copier *copier, const struct tile *tile, int64_t src_step,
+                      int64_t dst_step)
+{
+    _Alignas(64) char read[TILE * TILE * 8], turned[TILE * TILE * 8];
+    size_t pitch = TILE * copier->dst_bytes;
+    for (size_t row = 0; row < tile->height; row++) {
+        copier->cast(read + row * pitch, tile->from + (int64_t)row * src_step, tile->width);
+    }
+    turn_tile(turned, read, tile->height, tile->width, copier->dst_bytes);
+    for (size_t column = 0; column < tile->width; column++) {
+        copier->store(tile->to + (int64_t)column * dst_step, turned + column * pitch, tile->height);
+    }
+}
+
+static struct tile tile_at(const struct wf_copier *copier, char *dst, const char *src,
+                           const struct wf_rect_axis *rows, const struct wf_rect_axis *columns,
+                           uint64_t i, uint64_t j)
+{
+    return (struct tile){
+        .from = src + (int64_t)i * rows->src_step + j * copier->src_bytes,
+        .to = dst + (int64_t)j * columns->dst_step + i * copier->dst_bytes,
+        .height = rows->count - i < TILE ? rows->count - i : TILE,
+        .width = columns->count - j < TILE ? columns->count - j : TILE,
+    };
+}
+
 /* A matrix of dst_axis (rows) by src_axis (columns) at one place of the other axes. */
 static void copy_matrix(const struct wf_copier *copier, char *dst, const char *src,
                         const struct wf_rect_axis *rows, const struct wf_rect_axis *columns)
 {
-    _Alignas(64) char read[TILE * TILE * 8], turned[TILE * TILE * 8];
-    size_t pitch = TILE * copier->dst_bytes;
-    for (uint64_t j = 0; j < columns->count; j += TILE) {
-        size_t width = columns->count - j < TILE ? columns->count - j : TILE;
-        for (uint64_t i = 0; i < rows->count; i += TILE) {
-            size_t height = rows->count - i < TILE ? rows->count - i : TILE;
-            const char *from = src + (int64_t)i * rows->src_step + j * copier->src_bytes;
-            char *to = dst + (int64_t)j * columns->dst_step + i * copier->dst_bytes;
-            for (size_t row = 0; row < height; row++) {
-                copier->cast(read + row * pitch, from + (int64_t)row * rows->src_step, width);
-            }
-            turn_tile(turned, read, height, width, copier->dst_bytes);
-            for (size_t column = 0; column < width; column++) {
-                memcpy(to + (int64_t)column * columns->dst_step, turned + column * pitch,
-                       height * copier->dst_bytes);
-            }
+    uint64_t i = 0, j = 0;
+    struct tile tile = tile_at(copier, dst, src, rows, columns, i, j);
+    while (true) {
+        i += TILE;
+        if (i >= rows->count) {
+            i = 0;
+            j += TILE;
         }
+        bool more = j < columns->count;
+        struct tile next = tile;
+        if (more) {
+            next = tile_at(copier, dst, src, rows, columns, i, j);
+            prefetch_tile(copier, &next, rows->src_step);
+        }
+        copy_tile(copier, &tile, rows->src_step, columns->dst_step);
+        if (!more) {
+            return;
+        }
+        tile = next;
     }
 }
 

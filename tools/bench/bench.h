@@ -56,6 +56,8 @@ enum wf_status wf_bench_write_json(struct wf_bench *bench, const char *path,
 /* X(name on the command line, function, one line of help), one a line. */
 /* clang-format off */
 #define WF_BENCH_MAP(X) \
+    X("casts", wf_bench_casts, "f32, f16 and bf16 into each other") \
+    X("copy", wf_bench_copy, "strided boxes and their digests") \
     X("runtime", wf_bench_runtime, "messages between actors and wake-ups between threads") \
     /* end */
 /* clang-format on */
