@@ -347,6 +347,11 @@ void wf_sim_set_faults(struct wf_sim *sim, bool on)
     sim->faults_off = !on;
 }
 
+bool wf_sim_faults(const struct wf_sim *sim)
+{
+    return !sim->faults_off;
+}
+
 struct wf_sim *wf_sim_of(struct wf_loop *loop)
 {
     struct sim_rank *rank = rank_of_loop(loop);

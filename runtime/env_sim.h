@@ -80,6 +80,7 @@ void wf_sim_thaw(struct wf_sim *sim, struct wf_loop *loop);
 void wf_sim_stall(struct wf_sim *sim, struct wf_loop *loop, uint64_t ns);
 /* Faults off or on again (they start on): connections no longer break by themselves. */
 void wf_sim_set_faults(struct wf_sim *sim, bool on);
+bool wf_sim_faults(const struct wf_sim *sim);
 /* Breaks one open connection, drawn; false if there is none. */
 bool wf_sim_break_one(struct wf_sim *sim);
 
