@@ -1,0 +1,342 @@
+/* cmd_plan.c - `weft plan`: a dry run without data, and `weft plan explain` of one parameter. */
+#include <argp.h>
+#include <inttypes.h>
+#include <json-c/json.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "runtime/nearest.h"
+#include "tools/commands.h"
+#include "tools/files/atomic.h"
+#include "tools/files/checkpoint.h"
+#include "tools/plan_job.h"
+#include "tools/plan_print.h"
+
+enum { PER_HOST_DEFAULT = 8 };
+
+struct arguments {
+    const char *model, *train, *infer[WF_PLAN_GROUPS_MAX - 1], *json, *param;
+    uint32_t infer_count, per_host;
+    double link_gbps;
+    struct wf_plan_focus focus;
+    bool explain;
+};
+
+enum { KEY_PARAM = 256, KEY_PER_HOST };
+
+static const struct argp_option options[] = {
+    {"model", 'm', "CONFIG.json", 0, "the model: a config.json, or a Hugging Face folder", 0},
+    {"train", 't', "SPEC", 0, "the trainer, for example megatron:tp=4,pp=2,dp=2", 0},
+    {"infer", 'i', "SPEC", 0,
+     "engines, for example vllm:tp=2,engines=4; may be given again: ranks are numbered in order",
+     0},
+    {"rank", 'r', "SIDE:R", 0, "only this rank's edges or boxes, for example infer:0", 0},
+    {"link", 'l', "GBPS", 0,
+     "what a host's link carries each way, in 10^9 bits per second: gives the lower bound of the "
+     "time",
+     0},
+    {"per-host", KEY_PER_HOST, "N", 0,
+     "ranks of one side that share a host and its link (default 8)", 0},
+    {"param", KEY_PARAM, "NAME", 0, "explain: the parameter, by its Hugging Face name", 0},
+    {"json", 'j', "FILE", 0, "write the figures to FILE (- is standard output)", 0},
+    {0},
+};
+
+/* A number of digits alone, from 1 to max; 0 if it is none. */
+static uint32_t parse_count(const char *text, uint32_t max)
+{
+    size_t digits = strspn(text, "0123456789");
+    unsigned long value = digits > 0 && digits < 10 && text[digits] == '\0' && text[0] != '0'
+                              ? strtoul(text, NULL, 10)
+                              : 0;
+    return value <= max ? (uint32_t)value : 0;
+}
+
+static bool parse_rank(const char *text, struct wf_plan_focus *focus)
+{
+    bool train = strncmp(text, "train:", 6) == 0;
+    if (!train && strncmp(text, "infer:", 6) != 0) {
+        return false;
+    }
+    bool zero = strcmp(text + 6, "0") == 0;
+    focus->all = false;
+    focus->side = train ? WF_TRAIN : WF_INFER;
+    focus->rank = parse_count(text + 6, WF_WORLD_MAX);
+    return zero || focus->rank > 0;
+}
+
+static void parse_link(const char *text, struct arguments *arguments, struct argp_state *state)
+{
+    char *end;
+    bool plain = strspn(text, "0123456789.eE+-") == strlen(text) && text[0] != '-';
+    arguments->link_gbps = strtod(text, &end);
+    if (!plain || *text == '\0' || *end != '\0' || !(arguments->link_gbps > 0) ||
+        arguments->link_gbps > 1e9) {
+        argp_error(state, "--link is a number of Gbit/s above 0, not \"%s\"", text);
+    }
+}
+
+static error_t check_arguments(const struct arguments *arguments, struct argp_state *state)
+{
+    if (arguments->model == NULL || arguments->train == NULL || arguments->infer_count == 0) {
+        argp_error(state, "--model, --train and --infer are needed");
+    }
+    if (arguments->explain && arguments->param == NULL) {
+        argp_error(state, "which parameter? explain needs --param NAME");
+    }
+    if (!arguments->explain && arguments->param != NULL) {
+        argp_error(state, "--param belongs to `weft plan explain`");
+    }
+    return 0;
+}
+
+static error_t parse(int key, char *argument, struct argp_state *state)
+{
+    struct arguments *arguments = state->input;
+    switch (key) {
+    case 'm':
+        arguments->model = argument;
+        return 0;
+    case 't':
+        if (arguments->train != NULL) {
+            argp_error(state, "--train is given twice; there is one trainer");
+        }
+        arguments->train = argument;
+        return 0;
+    case 'i':
+        if (arguments->infer_count == WF_PLAN_GROUPS_MAX - 1) {
+            argp_error(state, "--infer is given more than %d times", WF_PLAN_GROUPS_MAX - 1);
+        }
+        arguments->infer[arguments->infer_count++] = argument;
+        return 0;
+    case 'r':
+        if (!parse_rank(argument, &arguments->focus)) {
+            argp_error(state, "--rank is train:R or infer:R, not \"%s\"", argument);
+        }
+        return 0;
+    case 'l':
+        parse_link(argument, arguments, state);
+        return 0;
+    case 'j':
+        arguments->json = argument;
+        return 0;
+    case KEY_PER_HOST:
+        arguments->per_host = parse_count(argument, WF_WORLD_MAX);
+        if (arguments->per_host == 0) {
+            argp_error(state, "--per-host is a number from 1 to %d, not \"%s\"", WF_WORLD_MAX,
+                       argument);
+        }
+        return 0;
+    case KEY_PARAM:
+        arguments->param = argument;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num > 0 || strcmp(argument, "explain") != 0) {
+            argp_error(state, "unknown word \"%s\"; did you mean \"explain\"?", argument);
+        }
+        arguments->explain = true;
+        return 0;
+    case ARGP_KEY_END:
+        return check_arguments(arguments, state);
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static double now_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static double over_mean(uint64_t max, uint64_t sum, uint32_t count)
+{
+    return sum > 0 ? (double)max * count / (double)sum : 1.0;
+}
+
+/* The busiest host's bytes, out or in, over its link. */
+static double bound_seconds(const struct wf_plan_job *job, const struct wf_plan *plan,
+                            const struct arguments *arguments)
+{
+    uint32_t hosts = job->members[job->input.member_count - 1].host + 1;
+    uint64_t *bytes = calloc(hosts, sizeof *bytes), most = 0;
+    for (uint32_t e = 0; bytes != NULL && e < plan->edge_count; e++) {
+        const struct wf_edge *edge = &plan->edges[e];
+        bytes[job->members[edge->src_rank].host] += edge->bytes;
+        bytes[job->members[job->train_ranks + edge->dst_rank].host] += edge->bytes;
+    }
+    for (uint32_t h = 0; bytes != NULL && h < hosts; h++) {
+        most = bytes[h] > most ? bytes[h] : most;
+    }
+    free(bytes);
+    return (double)most * 8 / (arguments->link_gbps * 1e9);
+}
+
+static enum wf_status write_json(const char *path, const struct wf_plan *plan,
+                                 const struct wf_plan_facts *facts, struct wf_error *error)
+{
+    char hash[WF_HASH_TEXT];
+    wf_hash_format(plan->input_hash, hash);
+    struct json_object *root = json_object_new_object();
+    json_object_object_add(root, "hash", json_object_new_string(hash));
+    json_object_object_add(root, "ops", json_object_new_uint64(plan->op_count));
+    json_object_object_add(root, "bytes_unique", json_object_new_uint64(plan->bytes_unique));
+    json_object_object_add(root, "bytes_moved", json_object_new_uint64(plan->bytes_moved));
+    json_object_object_add(root, "egress_max_over_mean",
+                           json_object_new_double(facts->egress_max_over_mean));
+    json_object_object_add(root, "ingress_max_over_mean",
+                           json_object_new_double(facts->ingress_max_over_mean));
+    json_object_object_add(root, "build_seconds", json_object_new_double(facts->build_seconds));
+    json_object_object_add(root, "bound_seconds",
+                           facts->link_gbps > 0 ? json_object_new_double(facts->bound_seconds)
+                                                : NULL);
+    json_object_object_add(root, "proof", json_object_new_string(facts->proof));
+    json_object_object_add(root, "classes", json_object_new_uint64(plan->class_count));
+    const char *text = json_object_to_json_string_ext(root, JSON_C_TO_STRING_PRETTY);
+    enum wf_status status = WF_OK;
+    if (strcmp(path, "-") == 0) {
+        if (printf("%s\n", text) < 0 || fflush(stdout) != 0) {
+            status = wf_error_set(error, WF_IO, "cannot write to standard output");
+        }
+    } else {
+        status = wf_atomic_write_file(path, text, strlen(text), error);
+    }
+    json_object_put(root);
+    return status;
+}
+
+/* Builds and proves; what is wrong with the proof is a fact, not a failure to run. */
+static enum wf_status make_plan(const struct wf_plan_job *job, const struct arguments *arguments,
+                                struct wf_plan **plan_out, struct wf_plan_facts *facts,
+                                struct wf_error *proof, struct wf_error *error)
+{
+    double start = now_seconds();
+    enum wf_status status = wf_plan_build(&job->input, plan_out, error);
+    if (status != WF_OK) {
+        return status;
+    }
+    const struct wf_plan *plan = *plan_out;
+    double built = now_seconds();
+    status = wf_plan_prove(&job->input, plan, proof);
+    facts->build_seconds = built - start;
+    facts->prove_seconds = now_seconds() - built;
+    facts->proof = status == WF_OK ? "ok" : proof->text;
+    facts->per_host = arguments->per_host;
+    facts->link_gbps = arguments->link_gbps;
+    facts->bound_seconds = arguments->link_gbps > 0 ? bound_seconds(job, plan, arguments) : 0;
+    facts->egress_max_over_mean =
+        over_mean(plan->egress_max, plan->bytes_moved, plan->egress_ranks);
+    facts->ingress_max_over_mean =
+        over_mean(plan->ingress_max, plan->bytes_moved, plan->ingress_ranks);
+    return WF_OK;
+}
+
+static int failed(const struct wf_error *error, int exit_status)
+{
+    fprintf(stderr, "weft plan: %s\n", error->text);
+    return exit_status;
+}
+
+static int wrong_param(const struct wf_model *model, const char *name)
+{
+    const char **names = calloc(model->param_count, sizeof *names);
+    const char *nearest = NULL;
+    for (uint32_t p = 0; names != NULL && p < model->param_count; p++) {
+        names[p] = model->params[p].name;
+    }
+    if (names != NULL) {
+        nearest = wf_nearest(name, strlen(name), names, model->param_count);
+    }
+    fprintf(stderr, "weft plan: the model has no parameter \"%s\"%s%s%s\n", name,
+            nearest != NULL ? "; did you mean \"" : "", nearest != NULL ? nearest : "",
+            nearest != NULL ? "\"?" : "");
+    free(names);
+    return WF_EXIT_USAGE;
+}
+
+static int show_plan(const struct wf_plan_job *job, const struct arguments *arguments,
+                     uint32_t param, double derive_seconds)
+{
+    struct wf_plan *plan = NULL;
+    struct wf_plan_facts facts = {.derive_seconds = derive_seconds};
+    struct wf_error proof, error;
+    if (make_plan(job, arguments, &plan, &facts, &proof, &error) != WF_OK) {
+        return failed(&error, WF_EXIT_FAILED);
+    }
+    int result = strcmp(facts.proof, "ok") == 0 ? WF_EXIT_OK : WF_EXIT_FAILED;
+    bool table = arguments->json == NULL || strcmp(arguments->json, "-") != 0;
+    if (table && arguments->explain) {
+        wf_plan_explain(stdout, job, plan, param, &arguments->focus);
+    } else if (table) {
+        wf_plan_print(stdout, job, plan, &facts, &arguments->focus);
+    }
+    if (result != WF_EXIT_OK && (arguments->explain || !table)) {
+        fprintf(stderr, "weft plan: the plan is wrong: %s\n", facts.proof);
+    }
+    if (arguments->json != NULL && write_json(arguments->json, plan, &facts, &error) != WF_OK) {
+        result = failed(&error, WF_EXIT_FAILED);
+    }
+    wf_plan_free(plan);
+    return result;
+}
+
+static int plan_job(const struct arguments *arguments, struct wf_model *model)
+{
+    uint32_t param = 0;
+    if (arguments->explain) {
+        param = wf_model_find(model, arguments->param, strlen(arguments->param));
+        if (param == UINT32_MAX) {
+            return wrong_param(model, arguments->param);
+        }
+    }
+    struct wf_plan_job job;
+    struct wf_error error;
+    double start = now_seconds();
+    enum wf_status status = wf_plan_job_init(&job, model, arguments->train, arguments->infer,
+                                             arguments->infer_count, arguments->per_host, &error);
+    const struct wf_plan_focus *focus = &arguments->focus;
+    int result = WF_EXIT_OK;
+    if (status != WF_OK) {
+        result = failed(&error, status == WF_NO_MEMORY ? WF_EXIT_FAILED : WF_EXIT_USAGE);
+    } else if (!focus->all &&
+               focus->rank >= (focus->side == WF_TRAIN ? job.train_ranks : job.infer_ranks)) {
+        fprintf(stderr, "weft plan: --rank names rank %" PRIu32 ", but that side has %" PRIu32 "\n",
+                focus->rank, focus->side == WF_TRAIN ? job.train_ranks : job.infer_ranks);
+        result = WF_EXIT_USAGE;
+    } else {
+        result = show_plan(&job, arguments, param, now_seconds() - start);
+    }
+    wf_plan_job_fini(&job);
+    return result;
+}
+
+int wf_cmd_plan(int argc, char **argv)
+{
+    const struct argp argp = {
+        .options = options,
+        .parser = parse,
+        .args_doc = "--model CONFIG.json --train SPEC --infer SPEC...\n"
+                    "explain --param NAME --model CONFIG.json --train SPEC --infer SPEC...",
+        .doc =
+            "Plans a job without data: which rank reads which boxes of which, how many bytes, "
+            "how evenly, and whether every element arrives exactly once. With \"explain\": every "
+            "box of one parameter.\v"
+            "--json gives hash, ops, bytes_unique, bytes_moved, egress_max_over_mean, "
+            "ingress_max_over_mean, build_seconds, bound_seconds (null without --link), proof "
+            "and classes. Hosts are imagined: no host has ranks of both sides.",
+    };
+    struct arguments arguments = {.per_host = PER_HOST_DEFAULT, .focus = {.all = true}};
+    argp_err_exit_status = WF_EXIT_USAGE;
+    argv[0] = (char[]){"weft plan"}; /* the name in argp's messages */
+    argp_parse(&argp, argc, argv, 0, NULL, &arguments);
+    struct wf_model *model = NULL;
+    struct wf_error error;
+    if (wf_checkpoint_model(arguments.model, &model, &error) != WF_OK) {
+        return failed(&error, WF_EXIT_FAILED);
+    }
+    int result = plan_job(&arguments, model);
+    wf_model_free(model);
+    return result;
+}

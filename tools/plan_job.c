@@ -1,0 +1,97 @@
+/* plan_job.c - the ranks of a job that is only planned. */
+#include "tools/plan_job.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum wf_status parse_group(struct wf_plan_job *job, enum wf_side side, const char *spec,
+                                  struct wf_error *error)
+{
+    struct wf_plan_job_group *group = &job->groups[job->group_count];
+    enum wf_status status = wf_recipe_parse(spec, job->model, &group->recipe, error);
+    if (status != WF_OK) {
+        wf_error_prefix(error, "%s \"%s\"", side == WF_TRAIN ? "--train" : "--infer", spec);
+        return status;
+    }
+    uint32_t *ranks = side == WF_TRAIN ? &job->train_ranks : &job->infer_ranks;
+    group->spec = spec;
+    group->side = side;
+    group->first_rank = *ranks;
+    group->rank_count = wf_recipe_world(&group->recipe);
+    if (group->rank_count > WF_WORLD_MAX - *ranks) {
+        return wf_error_set(error, WF_INVALID,
+                            "\"%s\" brings one side to more than %d ranks, which is the limit",
+                            spec, WF_WORLD_MAX);
+    }
+    *ranks += group->rank_count;
+    job->group_count++;
+    return WF_OK;
+}
+
+static enum wf_status derive_group(struct wf_plan_job *job, const struct wf_plan_job_group *group,
+                                   uint32_t per_host, struct wf_error *error)
+{
+    bool train = group->side == WF_TRAIN;
+    uint32_t member_first = train ? 0 : job->train_ranks;
+    uint32_t host_first = train ? 0 : (job->train_ranks + per_host - 1) / per_host;
+    for (uint32_t r = 0; r < group->rank_count; r++) {
+        uint32_t rank = group->first_rank + r, m = member_first + rank;
+        enum wf_status status =
+            wf_layout_derive(job->model, &group->recipe, r, &job->layouts[m], error);
+        if (status != WF_OK) {
+            wf_error_prefix(error, "%s \"%s\"", train ? "--train" : "--infer", group->spec);
+            return status;
+        }
+        struct wf_coordinates at = wf_recipe_coordinates(&group->recipe, r);
+        job->members[m] = (struct wf_plan_member){.side = group->side,
+                                                  .rank = rank,
+                                                  .engine = train ? 0 : job->engines + at.engine,
+                                                  .layout = job->layouts[m],
+                                                  .host = host_first + rank / per_host};
+        job->input.member_count++;
+    }
+    if (!train) {
+        job->engines += group->rank_count / wf_recipe_ranks_per_engine(&group->recipe);
+    }
+    return WF_OK;
+}
+
+enum wf_status wf_plan_job_init(struct wf_plan_job *job, struct wf_model *model,
+                                const char *train_spec, const char *const *infer_specs,
+                                uint32_t infer_count, uint32_t per_host, struct wf_error *error)
+{
+    *job = (struct wf_plan_job){.model = model};
+    if (infer_count >= WF_PLAN_GROUPS_MAX) {
+        return wf_error_set(error, WF_INVALID, "at most %d infer groups", WF_PLAN_GROUPS_MAX - 1);
+    }
+    enum wf_status status = parse_group(job, WF_TRAIN, train_spec, error);
+    for (uint32_t i = 0; i < infer_count && status == WF_OK; i++) {
+        status = parse_group(job, WF_INFER, infer_specs[i], error);
+    }
+    if (status != WF_OK) {
+        return status;
+    }
+    uint64_t count = (uint64_t)job->train_ranks + job->infer_ranks;
+    job->members = calloc(count, sizeof *job->members);
+    job->layouts = calloc(count, sizeof *job->layouts);
+    if (job->members == NULL || job->layouts == NULL) {
+        return wf_error_set(error, WF_NO_MEMORY, "no memory for %" PRIu64 " ranks", count);
+    }
+    job->input.model = model;
+    job->input.members = job->members;
+    for (uint32_t g = 0; g < job->group_count && status == WF_OK; g++) {
+        status = derive_group(job, &job->groups[g], per_host, error);
+    }
+    return status;
+}
+
+void wf_plan_job_fini(struct wf_plan_job *job)
+{
+    for (uint32_t m = 0; job->layouts != NULL && m < job->train_ranks + job->infer_ranks; m++) {
+        wf_layout_free(job->layouts[m]);
+    }
+    free(job->layouts);
+    free(job->members);
+    *job = (struct wf_plan_job){0};
+}

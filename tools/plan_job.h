@@ -1,0 +1,42 @@
+/* plan_job.h - the ranks of a job that is only planned: from a model and SPECs to the planner's
+ * input. Used by `weft plan` and its benchmark. Reads no weights.
+ *
+ * Hosts are imagined: `per_host` ranks of one side stand on one host, and no host has both sides.
+ */
+#ifndef WEFT_TOOLS_PLAN_JOB_H
+#define WEFT_TOOLS_PLAN_JOB_H
+
+#include <stdint.h>
+
+#include "actors/plan.h"
+#include "models/recipe.h"
+
+enum { WF_PLAN_GROUPS_MAX = 64 };
+
+/* One group of ranks, as a SPEC says. */
+struct wf_plan_job_group {
+    const char *spec; /* borrows */
+    struct wf_recipe recipe;
+    enum wf_side side;
+    uint32_t first_rank; /* within its side */
+    uint32_t rank_count;
+};
+
+struct wf_plan_job {
+    struct wf_model *model;                              /* borrows */
+    struct wf_plan_job_group groups[WF_PLAN_GROUPS_MAX]; /* the train group, then infer groups */
+    uint32_t group_count;
+    uint32_t train_ranks, infer_ranks, engines;
+    struct wf_plan_member *members;
+    struct wf_layout **layouts; /* owned, one for each member */
+    struct wf_plan_input input;
+};
+
+/* Parses the SPECs and derives every rank's layout. INVALID or UNSUPPORTED: a SPEC is wrong, for
+ * this model or at all; the sentence names it. Fini also after a failure. */
+enum wf_status wf_plan_job_init(struct wf_plan_job *job, struct wf_model *model,
+                                const char *train_spec, const char *const *infer_specs,
+                                uint32_t infer_count, uint32_t per_host, struct wf_error *error);
+void wf_plan_job_fini(struct wf_plan_job *job); /* zeroed memory is fine */
+
+#endif
