@@ -194,16 +194,20 @@ static enum wf_status write_json(const char *path, const struct wf_plan *plan,
                                                 : NULL);
     json_object_object_add(root, "proof", json_object_new_string(facts->proof));
     json_object_object_add(root, "classes", json_object_new_uint64(plan->class_count));
-    const char *text = json_object_to_json_string_ext(root, JSON_C_TO_STRING_PRETTY);
-    enum wf_status status = WF_OK;
-    if (strcmp(path, "-") == 0) {
-        if (printf("%s\n", text) < 0 || fflush(stdout) != 0) {
-            status = wf_error_set(error, WF_IO, "cannot write to standard output");
-        }
-    } else {
-        status = wf_atomic_write_file(path, text, strlen(text), error);
-    }
+    char *text = NULL;
+    int len =
+        asprintf(&text, "%s\n", json_object_to_json_string_ext(root, JSON_C_TO_STRING_PRETTY));
     json_object_put(root);
+    if (len < 0) {
+        return wf_error_set(error, WF_NO_MEMORY, "no memory for the report");
+    }
+    enum wf_status status = WF_OK;
+    if (strcmp(path, "-") != 0) {
+        status = wf_atomic_write_file(path, text, (size_t)len, error);
+    } else if (fputs(text, stdout) < 0 || fflush(stdout) != 0) {
+        status = wf_error_set(error, WF_IO, "cannot write to standard output");
+    }
+    free(text);
     return status;
 }
 

@@ -58,6 +58,7 @@ enum wf_status wf_bench_write_json(struct wf_bench *bench, const char *path,
 #define WF_BENCH_MAP(X) \
     X("casts", wf_bench_casts, "f32, f16 and bf16 into each other") \
     X("copy", wf_bench_copy, "strided boxes and their digests") \
+    X("plan", wf_bench_plan, "making a plan and proving it") \
     X("runtime", wf_bench_runtime, "messages between actors and wake-ups between threads") \
     /* end */
 /* clang-format on */
