@@ -1,7 +1,6 @@
 /* pool.c - a free list over one block of memory. */
 #include "runtime/pool.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,13 +14,13 @@ enum wf_status wf_pool_init(struct wf_pool *pool, const char *name, size_t size_
     WF_ASSERT(size_bytes > 0 && count > 0);
     struct wf_pool made = {.name = name, .count = count};
     size_t bytes;
-    if (size_bytes > SIZE_MAX - ALIGNMENT) {
-        size_bytes = SIZE_MAX - ALIGNMENT; /* fails below, like every size that cannot be had */
-    }
-    made.stride = (size_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    if (!__builtin_mul_overflow(made.stride, count, &bytes)) {
-        made.memory = aligned_alloc(ALIGNMENT, bytes);
-        made.next_free = calloc(count, sizeof *made.next_free);
+    /* The first test keeps the rounding up from wrapping. */
+    if (size_bytes < WF_POOL_BYTES_MAX) {
+        made.stride = (size_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        if (!__builtin_mul_overflow(made.stride, count, &bytes) && bytes <= WF_POOL_BYTES_MAX) {
+            made.memory = aligned_alloc(ALIGNMENT, bytes);
+            made.next_free = calloc(count, sizeof *made.next_free);
+        }
     }
     if (made.memory == NULL || made.next_free == NULL) {
         free(made.memory);

@@ -6,8 +6,11 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "runtime/status.h"
+
+#define WF_POOL_BYTES_MAX (UINT64_C(1) << 40) /* of one pool */
 
 struct wf_pool {
     const char *name; /* borrows; for errors */
@@ -17,7 +20,8 @@ struct wf_pool {
     size_t *next_free; /* owns; per object: the next free one, or TAKEN */
 };
 
-/* `count` > 0 objects of `size_bytes` > 0, aligned for any type. */
+/* `count` > 0 objects of `size_bytes` > 0, aligned for any type. NO_MEMORY: there is not enough, or
+ * more than WF_POOL_BYTES_MAX was asked for. */
 enum wf_status wf_pool_init(struct wf_pool *pool, const char *name, size_t size_bytes, size_t count,
                             struct wf_error *error);
 /* Everything was given back. Zeroed memory is fine. */
