@@ -370,30 +370,30 @@ void receiver_round_deadline(struct wf_timer *timer)
         if (differs) {
             receiver_fail(receiver, source, WF_DIGEST, "its edge",
                           "has another digest of version %s than what arrived, and did not list "
-                          "its chunks within %.3g s",
+                          "its chunks within %.2g s",
                           version, seconds);
         } else if (!source->asked) {
             receiver_fail(receiver, source, WF_TIMED_OUT, "",
-                          "could not be read from within %.3g s for version %s: it %.200s", seconds,
+                          "could not be read from within %.2g s for version %s: it %.200s", seconds,
                           version, source->why[0] != '\0' ? source->why : "did not answer");
         } else if (!source->granted) {
             receiver_fail(receiver, source, WF_TIMED_OUT, "",
-                          "did not grant version %s within %.3g s", version, seconds);
+                          "did not grant version %s within %.2g s", version, seconds);
         } else if (!source->read_done) {
             box_text(source, source->read.failed_op, box);
             receiver_fail(receiver, source, WF_TIMED_OUT, box,
                           "could not be read in time: %s of version %s did not arrive within "
-                          "%.3g s",
+                          "%.2g s",
                           box[0] != '\0' ? box : "a box", version, seconds);
         } else {
             receiver_fail(receiver, source, WF_TIMED_OUT, "",
-                          "did not send its digest of version %s within %.3g s", version, seconds);
+                          "did not send its digest of version %s within %.2g s", version, seconds);
         }
         return;
     }
     if (receiver->source_count > 0) {
         receiver_fail(receiver, receiver->sources[0], WF_TIMED_OUT, "",
-                      "sent version %s, but infer rank %u did not verify it within %.3g s", version,
+                      "sent version %s, but infer rank %u did not verify it within %.2g s", version,
                       receiver->rank->options.rank, seconds);
     }
 }
