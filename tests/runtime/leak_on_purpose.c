@@ -1,4 +1,5 @@
-/* leak_on_purpose.c - leaks under a sanitizer build, so that the runner can prove it would see one. */
+/* leak_on_purpose.c - leaks under a sanitizer build, so that the runner can prove it would see one.
+ */
 #include <stdint.h>
 #include <stdlib.h>
 
