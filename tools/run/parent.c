@@ -558,7 +558,10 @@ int wf_parent_run(struct wf_run_setup *setup, const struct wf_parent_options *op
     p->report.every = setup->job.policy.every;
     p->report.only_latest = setup->job.policy.drop_to_latest;
     wf_progress_init(&p->progress, options->quiet ? NULL : stderr, setup->job.run.versions);
-    enum wf_status status = prepare(p, &error);
+    enum wf_status status = wf_run_setup_make(setup, &error);
+    if (status == WF_OK) {
+        status = prepare(p, &error);
+    }
     if (status == WF_OK) {
         status = start_all(p, &error);
     }

@@ -3,35 +3,117 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "models/layout.h"
 #include "tools/files/checkpoint.h"
+#include "tools/files/make_checkpoint.h"
 
-/* `model` of the job: a folder with config.json and weights. */
+/* Where checkpoints of known values are kept: one folder a configuration, named after its hash, so
+ * that two configurations never share one. */
+static enum wf_status cache_folder(struct wf_run_setup *setup, struct wf_error *error)
+{
+    const char *own = getenv("WEFT_CACHE"), *cache = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    const char *root = own != NULL ? own : cache != NULL ? cache : home != NULL ? home : "/tmp";
+    const char *below = own != NULL ? "" : cache != NULL ? "/weft" : "/.cache/weft";
+    const char *slash = strrchr(setup->job.model, '/');
+    const char *name = slash != NULL ? slash + 1 : setup->job.model;
+    const char *dot = strrchr(name, '.');
+    int name_len = dot != NULL ? (int)(dot - name) : (int)strlen(name);
+    char hash[WF_HASH_TEXT];
+    wf_hash_format(setup->model->hash, hash);
+    int wanted = snprintf(setup->folder, sizeof setup->folder, "%s%s/%.*s-%.12s", root, below,
+                          name_len, name, hash);
+    if (wanted >= (int)sizeof setup->folder) {
+        return wf_error_set(error, WF_INVALID,
+                            "the cache folder's path is too long; set WEFT_CACHE to a shorter one");
+    }
+    setup->made = true;
+    return WF_OK;
+}
+
+/* `model` of the job: a folder with config.json and weights, or a configuration alone. */
 static enum wf_status load_model(struct wf_run_setup *setup, struct wf_error *error)
 {
     struct stat info;
     if (stat(setup->job.model, &info) != 0) {
         return wf_error_set(error, WF_IO,
-                            "model: %s: %s; expected a Hugging Face folder (weft make-checkpoint "
-                            "makes one of known values)",
+                            "model: %s: %s; expected a Hugging Face folder or a config.json",
                             setup->job.model, strerror(errno));
     }
+    enum wf_status status = wf_checkpoint_model(setup->job.model, &setup->model, error);
+    if (status != WF_OK) {
+        wf_error_prefix(error, "model");
+        return status;
+    }
     if (!S_ISDIR(info.st_mode)) {
-        return wf_error_set(error, WF_INVALID,
-                            "model: %s is no folder; weft run needs the weights too: make a folder "
-                            "with weft make-checkpoint --model %s --out DIR",
-                            setup->job.model, setup->job.model);
+        return cache_folder(setup, error);
     }
     snprintf(setup->folder, sizeof setup->folder, "%s", setup->job.model);
-    return wf_checkpoint_model(setup->folder, &setup->model, error);
+    return WF_OK;
+}
+
+static void show_making(void *user, uint64_t bytes_done, uint64_t bytes_total)
+{
+    (void)user;
+    if (isatty(STDERR_FILENO)) {
+        fprintf(stderr, "\r\033[K  %.1f of %.1f GB", (double)bytes_done * 1e-9,
+                (double)bytes_total * 1e-9);
+    }
+}
+
+/* mkdir -p of the folder's parents. */
+static void make_parents(const char *folder)
+{
+    char path[WF_PATH_MAX];
+    snprintf(path, sizeof path, "%s", folder);
+    for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(path, 0777);
+        *slash = '/';
+    }
+}
+
+enum wf_status wf_run_setup_make(const struct wf_run_setup *setup, struct wf_error *error)
+{
+    char ready[WF_PATH_MAX + 16];
+    snprintf(ready, sizeof ready, "%s/config.json", setup->folder);
+    if (!setup->made || access(ready, F_OK) == 0) {
+        return WF_OK;
+    }
+    fprintf(stderr, "making a checkpoint of known values in %s\n", setup->folder);
+    make_parents(setup->folder);
+    struct wf_make_report report;
+    struct wf_make_options options = {
+        .config = setup->job.model, .folder = setup->folder, .shards = 1, .progress = show_making};
+    enum wf_status status = wf_make_checkpoint(&options, &report, error);
+    fputs(isatty(STDERR_FILENO) ? "\r\033[K" : "", stderr);
+    return status;
+}
+
+/* What only the layout can tell (heads that do not divide) is told before anything starts. */
+static enum wf_status try_layout(const struct wf_run_setup *setup, const struct wf_recipe *recipe,
+                                 struct wf_error *error)
+{
+    struct wf_layout *layout = NULL;
+    enum wf_status status = wf_layout_derive(setup->model, recipe, 0, &layout, error);
+    if (status == WF_OK) {
+        wf_layout_free(layout);
+    }
+    return status;
 }
 
 static enum wf_status load_specs(struct wf_run_setup *setup, struct wf_error *error)
 {
     enum wf_status status =
         wf_recipe_parse(setup->job.train_spec, setup->model, &setup->train, error);
+    if (status == WF_OK) {
+        status = try_layout(setup, &setup->train, error);
+    }
     if (status != WF_OK) {
         wf_error_prefix(error, "train.spec");
         return status;
@@ -40,6 +122,9 @@ static enum wf_status load_specs(struct wf_run_setup *setup, struct wf_error *er
     for (uint32_t i = 0; i < setup->job.infer_count; i++) {
         struct wf_recipe *recipe = &setup->infer[i];
         status = wf_recipe_parse(setup->job.infer[i].spec, setup->model, recipe, error);
+        if (status == WF_OK) {
+            status = try_layout(setup, recipe, error);
+        }
         if (status != WF_OK) {
             wf_error_prefix(error, "infer[%u].spec", i);
             return status;

@@ -5,6 +5,7 @@
 #ifndef WEFT_TOOLS_RUN_SETUP_H
 #define WEFT_TOOLS_RUN_SETUP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "config/job.h"
@@ -16,6 +17,7 @@ struct wf_run_setup {
     struct wf_job_file job;
     struct wf_model *model;
     char folder[WF_PATH_MAX]; /* the HF folder with the weights */
+    bool made;                /* `model` is a configuration: the folder is one of known values */
     struct wf_recipe train;
     struct wf_recipe infer[WF_GROUPS_MAX];
     uint32_t train_ranks, infer_ranks, engines;
@@ -33,6 +35,9 @@ struct wf_run_place {
  * (exit status 2), false when a file could not be read. Fini works on zeroed memory. */
 enum wf_status wf_run_setup_load(const char *job_path, struct wf_run_setup *setup_out,
                                  bool *usage_out, struct wf_error *error);
+/* If the job names a configuration and its folder of known values is not there yet, makes it, with
+ * a line on standard error. The supervisor calls it before it starts anything. */
+enum wf_status wf_run_setup_make(const struct wf_run_setup *setup, struct wf_error *error);
 void wf_run_setup_fini(struct wf_run_setup *setup);
 struct wf_run_place wf_run_place(const struct wf_run_setup *setup, uint32_t infer_rank);
 
