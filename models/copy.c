@@ -6,10 +6,7 @@
 
 #include "models/copy_rect.h"
 
-enum {
-    STRIDED_BLOCK = 256,  /* elements gathered at a time */
-    PREFETCH_BYTES = 2048 /* of the source, ahead of the run at hand */
-};
+enum { STRIDED_BLOCK = 256 /* elements gathered at a time */ };
 
 /* --- bounds ---------------------------------------------------------------------------------- */
 
@@ -48,34 +45,17 @@ bool wf_box_within(const struct wf_box *box, uint32_t src_elem_bytes, uint64_t s
 
 /* --- runs ------------------------------------------------------------------------------------ */
 
-/* The processor's own prefetch does not know where the next run is. */
-static void prefetch_run(const struct wf_copier *copier, const struct wf_rect_walk *walk,
-                         size_t bytes)
-{
-    for (size_t line = 0; line < bytes; line += 64) {
-        __builtin_prefetch(copier->src + walk->src_offset + line);
-    }
-}
-
 static void copy_runs(const struct wf_copier *copier, const struct wf_rect *rect, uint32_t run_axis)
 {
-    size_t n = rect->axes[run_axis].count, run_bytes = n * copier->src_bytes;
+    size_t n = rect->axes[run_axis].count;
     wf_cast_t *cast =
         n * copier->dst_bytes >= WF_STREAM_RUN_BYTES ? copier->long_cast : copier->cast;
-    struct wf_rect_walk walk, ahead;
+    struct wf_rect_walk walk;
+    struct wf_rect_ahead ahead;
     wf_rect_walk_begin(&walk, rect, 1u << run_axis);
-    ahead = walk;
-    size_t prefetched = run_bytes < PREFETCH_BYTES ? run_bytes : PREFETCH_BYTES;
-    bool more = true;
-    for (size_t bytes = 0; bytes < PREFETCH_BYTES && more; bytes += run_bytes) {
-        prefetch_run(copier, &ahead, prefetched);
-        more = wf_rect_walk_next(&ahead, rect);
-    }
+    wf_rect_ahead_begin(&ahead, rect, 1u << run_axis, copier->src, n * copier->src_bytes);
     do {
-        if (more) {
-            prefetch_run(copier, &ahead, prefetched);
-            more = wf_rect_walk_next(&ahead, rect);
-        }
+        wf_rect_ahead_next(&ahead, rect);
         cast(copier->dst + walk.dst_offset, copier->src + walk.src_offset, n);
     } while (wf_rect_walk_next(&walk, rect));
 }

@@ -9,7 +9,7 @@
 
 enum {
     GATHERED_BYTES = 16 << 10, /* hashed at a time where elements must be brought together */
-    RUN_BYTES_MIN = 512,       /* shorter runs are brought together too */
+    RUN_BYTES_MIN = 256,       /* shorter runs are brought together too */
     /* The hash reads ahead too little for memory: 9.1 GB/s without this, 11.7 with it, where
      * reading alone is 15. */
     STEP_BYTES = 1024,
@@ -26,8 +26,8 @@ struct digester {
 static void hash_bytes(XXH3_state_t *state, const char *bytes, size_t len)
 {
     size_t done = 0;
-    while (len - done > AHEAD_BYTES + STEP_BYTES) {
-        for (size_t line = 0; line < STEP_BYTES; line += 64) {
+    while (len - done > STEP_BYTES) {
+        for (size_t line = 0; line < STEP_BYTES && len - done > AHEAD_BYTES + line; line += 64) {
             __builtin_prefetch(bytes + done + AHEAD_BYTES + line);
         }
         XXH3_64bits_update(state, bytes + done, STEP_BYTES);
@@ -76,9 +76,13 @@ static void hash_rect(void *user, const struct wf_rect *rect)
         hash_gathered(digester, rect);
         return;
     }
+    uint32_t skip = rect->axis_count > 0 ? 1u << last : 0;
     struct wf_rect_walk walk;
-    wf_rect_walk_begin(&walk, rect, rect->axis_count > 0 ? 1u << last : 0);
+    struct wf_rect_ahead ahead;
+    wf_rect_walk_begin(&walk, rect, skip);
+    wf_rect_ahead_begin(&ahead, rect, skip, digester->base, run_bytes);
     do {
+        wf_rect_ahead_next(&ahead, rect);
         hash_bytes(&digester->state, digester->base + walk.src_offset, run_bytes);
     } while (wf_rect_walk_next(&walk, rect));
 }

@@ -122,3 +122,26 @@ bool wf_rect_walk_next(struct wf_rect_walk *walk, const struct wf_rect *rect)
     }
     return false;
 }
+
+void wf_rect_ahead_begin(struct wf_rect_ahead *ahead, const struct wf_rect *rect, uint32_t skip,
+                         const char *src, size_t run_bytes)
+{
+    wf_rect_walk_begin(&ahead->walk, rect, skip);
+    ahead->src = src;
+    ahead->bytes = run_bytes < WF_PREFETCH_BYTES ? run_bytes : WF_PREFETCH_BYTES;
+    ahead->more = true;
+    for (size_t bytes = 0; bytes < WF_PREFETCH_BYTES && ahead->more; bytes += run_bytes) {
+        wf_rect_ahead_next(ahead, rect);
+    }
+}
+
+void wf_rect_ahead_next(struct wf_rect_ahead *ahead, const struct wf_rect *rect)
+{
+    if (!ahead->more) {
+        return;
+    }
+    for (size_t line = 0; line < ahead->bytes; line += 64) {
+        __builtin_prefetch(ahead->src + ahead->walk.src_offset + line);
+    }
+    ahead->more = wf_rect_walk_next(&ahead->walk, rect);
+}

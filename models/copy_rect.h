@@ -34,6 +34,20 @@ struct wf_rect_walk {
 void wf_rect_walk_begin(struct wf_rect_walk *walk, const struct wf_rect *rect, uint32_t skip);
 bool wf_rect_walk_next(struct wf_rect_walk *walk, const struct wf_rect *rect); /* false: done */
 
+/* Asks for the source of runs before they are read: the processor's own prefetch does not know
+ * where the next run is. */
+struct wf_rect_ahead {
+    struct wf_rect_walk walk;
+    const char *src;
+    size_t bytes; /* of each run, at most WF_PREFETCH_BYTES */
+    bool more;
+};
+enum { WF_PREFETCH_BYTES = 2048 /* how far ahead of the run at hand */ };
+/* `skip` is the run's axis, `run_bytes` its bytes in the source. */
+void wf_rect_ahead_begin(struct wf_rect_ahead *ahead, const struct wf_rect *rect, uint32_t skip,
+                         const char *src, size_t run_bytes);
+void wf_rect_ahead_next(struct wf_rect_ahead *ahead, const struct wf_rect *rect);
+
 /* Casts (or moves) one element type into another between strided and tiled places. */
 struct wf_copier {
     const char *src;
@@ -47,7 +61,7 @@ struct wf_copier {
 
 enum {
     /* Below these, a result is likely to be read from the caches, or its runs share lines. */
-    WF_STREAM_RUN_BYTES = 128,
+    WF_STREAM_RUN_BYTES = 64,
     WF_STREAM_BOX_BYTES = 256 << 10,
 };
 
