@@ -1,0 +1,223 @@
+/* meta_server_idle.c - between rounds: readmission, agreement, the next version, fills, resuming
+ * engines, the end of the job. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "actors/meta_server_internal.h"
+
+struct wf_version wf_server_committed(const struct wf_meta_server *server)
+{
+    struct wf_version newest = {0};
+    for (uint32_t e = 0; e < server->options.engines; e++) {
+        if (wf_version_compare(server->engines[e].current, newest) > 0) {
+            newest = server->engines[e].current;
+        }
+    }
+    return newest;
+}
+
+bool wf_server_engine_is_whole(const struct wf_meta_server *server,
+                               const struct wf_server_engine *engine)
+{
+    for (uint32_t i = 0; i < engine->rank_count; i++) {
+        const struct wf_server_rank *rank = &server->ranks[engine->ranks[i]];
+        if (rank->presence != WF_PRESENT || rank->evicted ||
+            rank->planned_epoch != server->members_epoch) {
+            return false;
+        }
+    }
+    return engine->rank_count > 0;
+}
+
+bool wf_server_engine_is_full(const struct wf_meta_server *server,
+                              const struct wf_server_engine *engine)
+{
+    for (uint32_t i = 0; i < engine->rank_count; i++) {
+        const struct wf_server_rank *rank = &server->ranks[engine->ranks[i]];
+        if (rank->presence != WF_PRESENT || wf_version_compare(rank->live, engine->current) != 0) {
+            return false;
+        }
+    }
+    return !wf_version_is_none(engine->current);
+}
+
+void wf_server_send_resume(struct wf_meta_server *server, struct wf_server_rank *rank)
+{
+    rank->resume_asked = true;
+    const struct wf_frame_resume resume = {.round = server->round.key,
+                                           .version = server->engines[rank->engine].current};
+    wf_server_send(server, rank, WF_FRAME_resume, &resume);
+}
+
+void wf_server_resume_engines(struct wf_meta_server *server)
+{
+    for (uint32_t e = 0; e < server->options.engines; e++) {
+        const struct wf_server_engine *engine = &server->engines[e];
+        bool reading = server->state == WF_SERVER_OPENED && engine->unit == WF_UNIT_UNDECIDED;
+        bool dropping = server->state != WF_SERVER_IDLE && engine->unit == WF_UNIT_CUT;
+        if (reading || dropping || !wf_server_engine_is_full(server, engine)) {
+            continue;
+        }
+        for (uint32_t i = 0; i < engine->rank_count; i++) {
+            struct wf_server_rank *rank = &server->ranks[engine->ranks[i]];
+            if (!rank->serving && !rank->resume_asked) {
+                wf_server_send_resume(server, rank);
+            }
+        }
+    }
+}
+
+/* --- fills ------------------------------------------------------------------------------------ */
+/* A fill that fails for a reason that lasts is not tried for ever: only while members change. */
+static bool fill_may_work(struct wf_meta_server *server)
+{
+    if (server->fill_membership != server->membership) {
+        server->fill_membership = server->membership;
+        server->fill_failures = 0;
+    }
+    return server->options.fill && server->fill_failures < server->options.attempts_max;
+}
+
+/* The train side's weights are the newest committed version and stay so. */
+static bool train_side_is_source(const struct wf_meta_server *server)
+{
+    struct wf_version committed = wf_server_committed(server);
+    for (uint32_t i = 0; i < server->options.train_ranks; i++) {
+        const struct wf_server_rank *rank = &server->ranks[i];
+        if (!rank->idle || wf_version_compare(rank->idle_version, committed) != 0) {
+            return false;
+        }
+    }
+    return !wf_version_is_none(committed);
+}
+
+static bool someone_lacks(const struct wf_meta_server *server)
+{
+    struct wf_version committed = wf_server_committed(server);
+    for (uint32_t e = 0; e < server->options.engines; e++) {
+        const struct wf_server_engine *engine = &server->engines[e];
+        for (uint32_t i = 0; i < engine->rank_count; i++) {
+            const struct wf_server_rank *rank = &server->ranks[engine->ranks[i]];
+            if (wf_version_compare(rank->live, committed) != 0 &&
+                wf_server_engine_is_whole(server, engine)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* --- the end ---------------------------------------------------------------------------------- */
+/* Infer ranks that may still come back, or that are about to serve what they have. */
+static bool waits_for_ranks(const struct wf_meta_server *server)
+{
+    for (uint32_t i = server->options.train_ranks; i < server->rank_count; i++) {
+        const struct wf_server_rank *rank = &server->ranks[i];
+        const struct wf_server_engine *engine = &server->engines[rank->engine];
+        if (rank->presence == WF_PRESENT) {
+            if (!rank->serving && wf_server_engine_is_full(server, engine)) {
+                return true;
+            }
+        } else if (rank->presence != WF_LEFT &&
+                   wf_server_now(server) - rank->absent_ns < server->options.timeouts.join_ns) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool train_side_is_idle(const struct wf_meta_server *server)
+{
+    for (uint32_t i = 0; i < server->options.train_ranks; i++) {
+        const struct wf_server_rank *rank = &server->ranks[i];
+        if (!rank->idle || rank->published_count > 0 || !rank->notice_told ||
+            !wf_version_is_none(rank->released_alone)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void end_if_over(struct wf_meta_server *server)
+{
+    if (!train_side_is_idle(server) || waits_for_ranks(server)) {
+        return;
+    }
+    const struct wf_server_rank *without = NULL;
+    struct wf_version committed = wf_server_committed(server);
+    for (uint32_t i = server->options.train_ranks; i < server->rank_count; i++) {
+        if (without == NULL && wf_version_compare(server->ranks[i].live, committed) != 0) {
+            without = &server->ranks[i];
+        }
+    }
+    char version[WF_VERSION_TEXT], who[WF_CULPRIT_TEXT];
+    wf_version_format(committed, version);
+    if (without == NULL) {
+        wf_server_end(server, WF_CLOSED, "the job is complete: every engine has version %s",
+                      version);
+    } else {
+        wf_server_rank_text(without, who, sizeof who);
+        wf_server_end(server, WF_CLOSED, "the job is over: %.200s does not have version %s", who,
+                      version);
+    }
+}
+
+/* A version waits and no engine could take it: not for ever. */
+static void wait_for_an_engine(struct wf_meta_server *server)
+{
+    uint64_t now = wf_server_now(server);
+    if (server->no_engine_ns == 0) {
+        server->no_engine_ns = now;
+    }
+    if (now - server->no_engine_ns <= server->options.timeouts.join_ns) {
+        return;
+    }
+    for (uint32_t i = server->options.train_ranks; i < server->rank_count; i++) {
+        const struct wf_server_rank *rank = &server->ranks[i];
+        if (rank->presence != WF_PRESENT) {
+            char who[WF_CULPRIT_TEXT], limit[WF_DURATION_TEXT];
+            wf_server_rank_text(rank, who, sizeof who);
+            wf_duration_format(server->options.timeouts.join_ns, limit);
+            wf_server_end(server, WF_PEER_LOST, "no engine was complete for %s: %.200s is missing",
+                          limit, who);
+            return;
+        }
+    }
+}
+
+static bool an_engine_is_whole(const struct wf_meta_server *server)
+{
+    for (uint32_t e = 0; e < server->options.engines; e++) {
+        if (wf_server_engine_is_whole(server, &server->engines[e])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void wf_server_idle(struct wf_meta_server *server)
+{
+    struct wf_publication next;
+    wf_server_readmit(server);
+    if (!wf_server_agree(server) || server->state != WF_SERVER_IDLE) {
+        return;
+    }
+    wf_server_resume_engines(server);
+    wf_server_skip_obsolete(server);
+    if (wf_server_candidate(server, &next)) {
+        if (an_engine_is_whole(server)) {
+            wf_server_open(server, &next, false);
+        } else {
+            wait_for_an_engine(server);
+        }
+        return;
+    }
+    server->no_engine_ns = 0;
+    if (fill_may_work(server) && train_side_is_source(server) && someone_lacks(server)) {
+        struct wf_publication committed = {.version = wf_server_committed(server)};
+        wf_server_open(server, &committed, true);
+        return;
+    }
+    end_if_over(server);
+}

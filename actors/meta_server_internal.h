@@ -1,0 +1,281 @@
+/* meta_server_internal.h - the MetaServer's state, shared by the files meta_server*.c.
+ *
+ * Everything happens in the server's one actor: a frame, a closed connection or a tick changes
+ * facts about ranks and the round, then wf_server_advance does whatever those facts allow. Frames
+ * that were sent before are repeated by the tick and when a connection comes back, so handlers of
+ * answers only note facts.
+ *
+ *   IDLE     no round: readmission, membership, agreement, generations, opening, the job's end
+ *   OPENED   members read and vote; a unit (engine, or all of them) is decided or cut
+ *   CLOSING  every unit is decided or cut: flips and aborts finish, then the trainers are told
+ *   ENDING   everybody was told to leave; waits for goodbyes
+ *
+ * RECOVER, the state of a server that finds a journal, belongs before IDLE (docs/protocol.md).
+ */
+#ifndef WEFT_ACTORS_META_SERVER_INTERNAL_H
+#define WEFT_ACTORS_META_SERVER_INTERNAL_H
+
+#include "actors/meta_server.h"
+
+enum {
+    WF_SERVER_BUCKETS = 256,  /* of connections by id */
+    WF_PUBLISHED_MAX = 2,     /* versions of a train rank that wait: snapshot slots */
+    WF_RETIRED_MAX = 8,       /* replaced incarnations remembered for each rank */
+    WF_LEASE_MARGIN_PART = 8, /* the server's margin: a lease's 8th, for clocks that drift */
+};
+
+enum wf_server_state {
+    WF_SERVER_IDLE,
+    WF_SERVER_OPENED,
+    WF_SERVER_CLOSING,
+    WF_SERVER_ENDING,
+    WF_SERVER_ENDED,
+};
+
+enum wf_presence {
+    WF_ABSENT,  /* no living incarnation is known */
+    WF_GREETED, /* has its WELCOME, has not answered JOINED */
+    WF_PRESENT, /* may be a member */
+    WF_FENCED,  /* its lease ran out; readmitted between rounds */
+    WF_LEFT,    /* said goodbye */
+};
+
+enum wf_vote { WF_VOTE_NONE, WF_VOTE_YES, WF_VOTE_NO };
+
+struct wf_publication {
+    struct wf_version version;
+    char label[WF_LABEL_MAX];
+};
+
+struct wf_server_rank {
+    enum wf_side side;
+    uint32_t rank, engine;
+    /* --- the incarnation that speaks for it */
+    enum wf_presence presence;
+    bool known;    /* some incarnation said HELLO */
+    uint64_t conn; /* 0: none now */
+    uint64_t incarnation;
+    uint64_t retired[WF_RETIRED_MAX]; /* ring */
+    uint32_t retired_count;
+    char host[WF_HOST_MAX], address[WF_ADDRESS_MAX];
+    uint64_t pid;
+    uint32_t group, group_rank;
+    struct wf_hash layout;
+    uint64_t heard_ns, fenced_ns;
+    uint64_t absent_ns; /* when it was last seen to be present no more */
+    bool evicted;       /* missed a deadline that cannot be undone: its lease is not renewed */
+    bool welcome_clean;
+    uint64_t welcome_epoch;
+    struct wf_version live;
+    bool serving, resume_asked;
+    /* --- the plan */
+    uint64_t planned_epoch; /* MEMBERS that it has answered */
+    struct wf_frame_planned planned;
+    /* --- the round */
+    bool member, lost;
+    enum wf_vote vote;
+    bool quiesced, flipped, acked; /* acked: ABORTED */
+    /* --- train */
+    struct wf_publication published[WF_PUBLISHED_MAX]; /* oldest first */
+    uint32_t published_count;
+    struct wf_version published_newest, released_alone; /* released_alone: skipped for it, told? */
+    bool generation_told, notice_told, idle;
+    struct wf_version idle_version;
+};
+
+enum wf_unit_status { WF_UNIT_OUT, WF_UNIT_UNDECIDED, WF_UNIT_DECIDED, WF_UNIT_CUT };
+
+struct wf_server_engine {
+    uint32_t engine;
+    uint32_t *ranks; /* indices of its ranks */
+    uint32_t rank_count;
+    struct wf_version current; /* committed for it */
+    /* --- the round */
+    enum wf_unit_status unit;
+    bool flip_sent;
+    uint64_t deadline_ns; /* of what it is doing now: quiesce, flip, abort */
+};
+
+struct wf_server_round {
+    struct wf_round_key key;
+    bool fill, noticed;
+    bool source_lost; /* nobody can read any more; votes that are in stand */
+    bool withdrawn;   /* a train rank said that it no longer has the version */
+    bool superseded;  /* dropped for a newer version */
+    uint64_t opened_ns, deadline_ns, last_vote_ns, flip_sent_ns;
+    struct wf_frame_round_report report; /* lists: engines and transports below */
+    struct wf_el_transport transports[16];
+    struct wf_culprit culprit;
+};
+
+/* What the train side was told last. */
+struct wf_server_notice {
+    enum wf_frame_type type; /* released, round_aborted, or none yet */
+    struct wf_frame_released released;
+    struct wf_frame_round_aborted aborted;
+};
+
+enum wf_conn_kind { WF_CONN_STRANGER, WF_CONN_CANDIDATE, WF_CONN_RANK, WF_CONN_OBSERVER };
+
+struct wf_server_conn {
+    struct wf_server_conn *next;
+    uint64_t id;
+    enum wf_conn_kind kind;
+    struct wf_server_rank *rank;
+    uint64_t since_ns;
+    struct wf_frame hello; /* CANDIDATE: owns */
+};
+
+struct wf_meta_server {
+    struct wf_actor actor;
+    struct wf_loop *loop;
+    struct wf_env *env;
+    struct wf_server_options options; /* job, engine_of: own copies */
+    char job[WF_JOB_NAME_MAX];
+    uint64_t listener;
+    struct wf_server_conn *buckets[WF_SERVER_BUCKETS];
+    struct wf_server_rank *ranks; /* train ranks, then infer ranks */
+    uint32_t rank_count;
+    struct wf_server_engine *engines;
+    uint32_t *engine_ranks; /* memory behind engines[].ranks */
+    struct wf_el_group *groups;
+    uint32_t group_count;
+
+    enum wf_server_state state;
+    uint64_t term, epoch, members_epoch;
+    uint64_t generation;              /* counter; 0: none yet */
+    bool members_due, generation_due; /* to be done in IDLE */
+    bool agreed;                      /* the plan, once */
+    uint64_t members_ns, started_ns;
+    uint64_t no_engine_ns; /* since when a version waits for any complete engine; 0: not */
+    struct wf_version given_up, attempt_version;
+    uint64_t attempt;
+    bool superseded_last; /* the round before this one was dropped for a newer version */
+    uint64_t newest_step;
+    struct wf_server_round round; /* the newest; over when IDLE */
+    struct wf_el_member *members; /* rank_count entries: the round's */
+    uint32_t member_count;
+    uint64_t membership;    /* counts joins, leaves and deaths */
+    uint32_t fill_failures; /* in a row, since that count was fill_membership */
+    uint64_t fill_membership;
+    struct wf_server_notice notice;
+    struct wf_el_unit *units, *told_units; /* engine_count entries: lists in frames and reports */
+    struct wf_frame_plan_report plan_report;
+
+    struct wf_timer tick;
+    uint64_t repeat_ns; /* when unanswered frames are repeated next */
+    bool again;         /* facts changed during wf_server_advance */
+    struct wf_error end;
+    uint64_t ending_ns;
+};
+
+/* --- meta_server.c -----------------------------------------------------------------------------
+ */
+/* Does what the facts allow, until nothing more follows. */
+void wf_server_advance(struct wf_meta_server *server);
+void wf_server_send(struct wf_meta_server *server, const struct wf_server_rank *rank,
+                    enum wf_frame_type type, const void *fields);
+void wf_server_send_observers(struct wf_meta_server *server, enum wf_frame_type type,
+                              const void *fields);
+struct wf_server_conn *wf_server_conn_find(struct wf_meta_server *server, uint64_t id);
+void wf_server_conn_drop(struct wf_meta_server *server, uint64_t id); /* closes and forgets it */
+/* Durable before it returns, or the server stops and this is false. */
+bool wf_server_journal(struct wf_meta_server *server, const struct wf_journal_record *record);
+/* Ends the job: everybody is told. CLOSED: it is over as it should be. */
+void wf_server_end(struct wf_meta_server *server, enum wf_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+uint64_t wf_server_now(const struct wf_meta_server *server);
+void wf_server_raise_epoch(struct wf_meta_server *server);
+/* Somebody joined, left or died: a new epoch. */
+void wf_server_membership_changed(struct wf_meta_server *server);
+/* "5 s", "250 ms" */
+enum { WF_DURATION_TEXT = 32 };
+void wf_duration_format(uint64_t ns, char text_out[WF_DURATION_TEXT]);
+/* Fills *out with who the rank is and the rest of the sentence. */
+void wf_server_blame(const struct wf_server_rank *rank, struct wf_culprit *out, const char *format,
+                     ...) __attribute__((format(printf, 3, 4)));
+void wf_server_rank_text(const struct wf_server_rank *rank, char *text, size_t bytes);
+
+/* --- meta_server_join.c ------------------------------------------------------------------------
+ */
+void wf_server_on_hello(struct wf_meta_server *server, struct wf_server_conn *conn,
+                        struct wf_frame *frame);
+void wf_server_on_joined(struct wf_meta_server *server, struct wf_server_rank *rank,
+                         const struct wf_frame_joined *joined);
+void wf_server_on_heartbeat(struct wf_meta_server *server, struct wf_server_rank *rank,
+                            const struct wf_frame_heartbeat *heartbeat);
+void wf_server_on_leave(struct wf_meta_server *server, struct wf_server_rank *rank,
+                        const struct wf_frame_leave *leave);
+void wf_server_on_rank_closed(struct wf_meta_server *server, struct wf_server_rank *rank);
+/* Fences who was silent for a lease. */
+void wf_server_check_leases(struct wf_meta_server *server);
+/* IDLE: readmits who was fenced and is heard again. */
+void wf_server_readmit(struct wf_meta_server *server);
+void wf_server_send_welcome(struct wf_meta_server *server, struct wf_server_rank *rank);
+
+/* --- meta_server_agree.c -----------------------------------------------------------------------
+ */
+void wf_server_on_planned(struct wf_meta_server *server, struct wf_server_rank *rank,
+                          const struct wf_frame_planned *planned);
+void wf_server_on_publish(struct wf_meta_server *server, struct wf_server_rank *rank,
+                          const struct wf_frame_publish *publish);
+void wf_server_on_idle(struct wf_meta_server *server, struct wf_server_rank *rank,
+                       const struct wf_frame_idle *idle);
+void wf_server_on_told(struct wf_meta_server *server, struct wf_server_rank *rank,
+                       const struct wf_frame_told *told);
+/* IDLE: sends MEMBERS, checks plans, begins generations. True: publishing may be looked at. */
+bool wf_server_agree(struct wf_meta_server *server);
+void wf_server_send_members(struct wf_meta_server *server, struct wf_server_rank *only);
+void wf_server_send_generation(struct wf_meta_server *server, struct wf_server_rank *rank);
+/* Releases what a rank published and not everybody can publish any more. */
+void wf_server_skip_obsolete(struct wf_meta_server *server);
+void wf_server_forget_published(struct wf_server_rank *rank, struct wf_version upto);
+/* The version to open next, or false. */
+bool wf_server_candidate(const struct wf_meta_server *server, struct wf_publication *out);
+void wf_server_release_alone(struct wf_meta_server *server, struct wf_server_rank *rank,
+                             struct wf_version version);
+
+/* --- meta_server_idle.c ------------------------------------------------------------------------
+ */
+void wf_server_idle(struct wf_meta_server *server);
+struct wf_version wf_server_committed(const struct wf_meta_server *server); /* newest anywhere */
+/* All ranks present, planned and not on their way out. */
+bool wf_server_engine_is_whole(const struct wf_meta_server *server,
+                               const struct wf_server_engine *engine);
+/* All ranks present and holding the engine's committed version. */
+bool wf_server_engine_is_full(const struct wf_meta_server *server,
+                              const struct wf_server_engine *engine);
+void wf_server_resume_engines(struct wf_meta_server *server);
+void wf_server_send_resume(struct wf_meta_server *server, struct wf_server_rank *rank);
+
+/* --- meta_server_round.c -----------------------------------------------------------------------
+ */
+void wf_server_open(struct wf_meta_server *server, const struct wf_publication *what, bool fill);
+void wf_server_opened(struct wf_meta_server *server);
+void wf_server_closing(struct wf_meta_server *server);
+void wf_server_on_vote(struct wf_meta_server *server, struct wf_server_rank *rank,
+                       const struct wf_frame_vote *vote);
+void wf_server_on_quiesced(struct wf_meta_server *server, struct wf_server_rank *rank,
+                           const struct wf_frame_quiesced *quiesced);
+void wf_server_on_flipped(struct wf_meta_server *server, struct wf_server_rank *rank,
+                          const struct wf_frame_flipped *flipped);
+void wf_server_on_resumed(struct wf_meta_server *server, struct wf_server_rank *rank,
+                          const struct wf_frame_resumed *resumed);
+void wf_server_on_aborted(struct wf_meta_server *server, struct wf_server_rank *rank,
+                          const struct wf_frame_aborted *aborted);
+/* A member's incarnation is gone (fenced, replaced, left): its votes are void. */
+void wf_server_member_lost(struct wf_meta_server *server, struct wf_server_rank *rank,
+                           const struct wf_culprit *why);
+/* Sends again what this rank has not answered. */
+void wf_server_repeat(struct wf_meta_server *server, struct wf_server_rank *rank);
+void wf_server_send_notice(struct wf_meta_server *server, struct wf_server_rank *rank);
+
+/* --- meta_server_report.c ----------------------------------------------------------------------
+ */
+void wf_server_report_plan(struct wf_meta_server *server);
+void wf_server_report_vote(struct wf_meta_server *server, const struct wf_frame_vote *vote);
+void wf_server_report_round(struct wf_meta_server *server, bool committed);
+void wf_server_progress(struct wf_meta_server *server, const char *phase, uint64_t done,
+                        uint64_t of, const char *text);
+
+#endif
