@@ -1,0 +1,547 @@
+/* meta_client.c - the rank's side of the server's connection: HELLO, WELCOME, lease, plan, end. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "actors/meta_client_internal.h"
+
+enum {
+    BACKOFF_FIRST_NS = 20 * 1000 * 1000,
+    BACKOFF_MAX_NS = 2 * 1000 * 1000 * 1000u,
+};
+
+uint64_t wf_client_now(const struct wf_meta_client *client)
+{
+    return wf_loop_now_ns(client->loop);
+}
+
+bool wf_client_has_lease(const struct wf_meta_client *client)
+{
+    return wf_client_now(client) < client->lease_until_ns;
+}
+
+static void send_frame(struct wf_meta_client *client, enum wf_frame_type type, const void *fields)
+{
+    enum wf_status status = wf_frame_send(client->env, client->conn, type, fields, -1);
+    WF_ASSERT(status != WF_INVALID);
+}
+
+void wf_client_send(struct wf_meta_client *client, enum wf_frame_type type, const void *fields)
+{
+    if (client->link == WF_LINK_UP) {
+        send_frame(client, type, fields);
+    }
+}
+
+void wf_client_answer(struct wf_meta_client *client, enum wf_frame_type type,
+                      const struct wf_round_key *round)
+{
+    /* All of these are structs of one round key. */
+    _Static_assert(sizeof(struct wf_frame_aborted) == sizeof(struct wf_round_key), "only a key");
+    _Static_assert(sizeof(struct wf_frame_quiesced) == sizeof(struct wf_round_key), "only a key");
+    _Static_assert(sizeof(struct wf_frame_told) == sizeof(struct wf_round_key), "only a key");
+    wf_client_send(client, type, round);
+}
+
+void wf_client_local(struct wf_meta_client *client, struct wf_actor *to, enum wf_local_kind kind,
+                     const struct wf_round_key *round, uint64_t slot, uint64_t deadline_ns)
+{
+    struct wf_local_msg *local = wf_local_msg_new(kind, &client->actor);
+    local->round = *round;
+    local->slot = slot;
+    local->deadline_ns = deadline_ns;
+    wf_send(to, &local->msg);
+}
+
+void wf_client_remember_round(struct wf_meta_client *client, const struct wf_frame_open *open)
+{
+    free(client->round_members);
+    client->round_members = NULL;
+    client->round_member_count = open->members_count;
+    client->round = open->round;
+    if (open->members_count > 0) {
+        size_t bytes = open->members_count * sizeof open->members[0];
+        client->round_members = malloc(bytes);
+        WF_ASSERT(client->round_members != NULL);
+        memcpy(client->round_members, open->members, bytes);
+    }
+}
+
+/* --- the end ----------------------------------------------------------------------------------- */
+static bool is_infer(const struct wf_meta_client *client)
+{
+    return client->rank->options.side == WF_INFER;
+}
+
+static void finish_if_quiet(struct wf_meta_client *client)
+{
+    if (!client->closing || client->ended || (is_infer(client) && !wf_client_infer_stop(client))) {
+        return;
+    }
+    client->ended = true;
+    const struct wf_rank_options *o = &client->rank->options;
+    if (o->hooks.ended != NULL) {
+        o->hooks.ended(o->host, client->rank, &client->why);
+    }
+}
+
+void wf_client_end(struct wf_meta_client *client, enum wf_status status, const char *text)
+{
+    if (client->closing) {
+        return;
+    }
+    client->closing = true;
+    wf_error_set(&client->why, status, "%s", text);
+    if (client->granted) {
+        client->granted = false;
+        wf_client_local(client, wf_sender_actor(client->rank->sender), WF_LOCAL_REVOKE,
+                        &client->round, client->granted_slot, 0);
+    }
+    wf_timer_cancel(client->loop, &client->retry);
+    finish_if_quiet(client);
+}
+
+/* --- connecting -------------------------------------------------------------------------------- */
+static void connect_now(struct wf_meta_client *client)
+{
+    struct wf_error error = {0};
+    client->link = WF_LINK_CONNECTING;
+    enum wf_status status = client->env->ops->connect(
+        client->env, &client->actor, client->rank->options.server, &client->conn, &error);
+    if (status != WF_OK) {
+        client->conn = 0;
+        client->link = WF_LINK_DOWN;
+        wf_client_end(client, status, error.text); /* a bad address never gets better */
+    }
+}
+
+/* Ranks that lost their server together do not come back together. */
+static void retry_later(struct wf_meta_client *client)
+{
+    uint64_t now = wf_client_now(client);
+    uint64_t wait = client->backoff_ns / 2 +
+                    client->env->ops->choose(client->env, client->backoff_ns / 2 + 1);
+    client->backoff_ns *= 2;
+    if (client->backoff_ns > BACKOFF_MAX_NS) {
+        client->backoff_ns = BACKOFF_MAX_NS;
+    }
+    wf_timer_arm(client->loop, &client->retry, now + wait);
+}
+
+static void link_lost(struct wf_meta_client *client, const char *why)
+{
+    uint64_t now = wf_client_now(client);
+    const struct wf_rank_options *o = &client->rank->options;
+    client->conn = 0;
+    client->hello_waits = false;
+    if (client->link == WF_LINK_UP) {
+        client->down_ns = now;
+        client->backoff_ns = BACKOFF_FIRST_NS;
+    }
+    client->link = WF_LINK_DOWN;
+    if (client->closing) {
+        return;
+    }
+    if (now - client->down_ns > o->timeouts.connect_ns) {
+        char text[WF_ERROR_TEXT_MAX];
+        snprintf(text, sizeof text,
+                 "no MetaServer at %.300s for %" PRIu64 " ms (%.300s): start it, or check `server`",
+                 o->server, o->timeouts.connect_ns / 1000000, why);
+        wf_client_end(client, WF_CONNECTION, text);
+        return;
+    }
+    retry_later(client);
+}
+
+static void on_retry(struct wf_timer *timer)
+{
+    struct wf_meta_client *client =
+        (struct wf_meta_client *)((char *)timer - offsetof(struct wf_meta_client, retry));
+    connect_now(client);
+}
+
+static void drop_link(struct wf_meta_client *client, const char *why)
+{
+    client->env->ops->close(client->env, client->conn);
+    link_lost(client, why);
+}
+
+static void send_hello(struct wf_meta_client *client)
+{
+    const struct wf_rank *rank = client->rank;
+    const struct wf_rank_options *o = &rank->options;
+    struct wf_frame_hello hello = {.proto_min = WF_PROTOCOL_MIN,
+                                   .proto_max = WF_PROTOCOL_MAX,
+                                   .role = WF_ROLE_RANK,
+                                   .side = o->side,
+                                   .rank = o->rank,
+                                   .engine = o->engine,
+                                   .incarnation = rank->incarnation,
+                                   .pid = rank->pid,
+                                   .group_rank = o->group_rank,
+                                   .model = o->model->hash,
+                                   .layout = rank->layout->hash,
+                                   .term = client->term,
+                                   .state = client->state,
+                                   .round = client->round,
+                                   .members = client->round_members,
+                                   .members_count = client->round_member_count,
+                                   .live = client->live,
+                                   .committed = client->committed,
+                                   .aborted = client->aborted};
+    snprintf(hello.job, sizeof hello.job, "%s", o->job);
+    snprintf(hello.host, sizeof hello.host, "%s", o->host_name);
+    snprintf(hello.address, sizeof hello.address, "%s", rank->address);
+    snprintf(hello.group, sizeof hello.group, "%s", o->group);
+    wf_recipe_format(&rank->recipe, hello.spec);
+    client->hello_ns = wf_client_now(client);
+    client->link = WF_LINK_GREETING;
+    send_frame(client, WF_FRAME_hello, &hello);
+}
+
+static void on_challenge(struct wf_meta_client *client, const struct wf_frame_challenge *challenge)
+{
+    if (client->link != WF_LINK_CONNECTING) {
+        return;
+    }
+    if (challenge->proto_min > WF_PROTOCOL_MAX || challenge->proto_max < WF_PROTOCOL_MIN) {
+        wf_client_end(client, WF_PROTOCOL,
+                      "the MetaServer speaks other protocol versions: use the same Weft everywhere");
+        return;
+    }
+    if (challenge->term < client->term) {
+        drop_link(client, "an older MetaServer answered"); /* nobody obeys a lower term */
+        return;
+    }
+    bool newer = challenge->term > client->term;
+    client->term = challenge->term;
+    client->hello_waits = true;
+    /* A report to a new term describes a rank that reads nothing. */
+    if (!newer || !is_infer(client) || client->busy != WF_RECEIVER_READING ||
+        wf_client_infer_stop(client)) {
+        client->hello_waits = false;
+        send_hello(client);
+    }
+}
+
+/* --- membership --------------------------------------------------------------------------------- */
+static void arm_beat(struct wf_meta_client *client)
+{
+    wf_timer_arm(client->loop, &client->beat,
+                 wf_client_now(client) + client->rank->options.timeouts.heartbeat_ns);
+}
+
+static void on_beat(struct wf_timer *timer)
+{
+    struct wf_meta_client *client =
+        (struct wf_meta_client *)((char *)timer - offsetof(struct wf_meta_client, beat));
+    if (client->link != WF_LINK_UP) {
+        return;
+    }
+    const struct wf_frame_heartbeat heartbeat = {.sequence = ++client->sequence,
+                                                 .sent_ns = wf_client_now(client)};
+    send_frame(client, WF_FRAME_heartbeat, &heartbeat);
+    arm_beat(client);
+}
+
+static void renew(struct wf_meta_client *client, uint64_t sent_ns)
+{
+    uint64_t until = sent_ns + client->lease_ns;
+    if (until > client->lease_until_ns && sent_ns <= wf_client_now(client)) {
+        client->lease_until_ns = until;
+    }
+}
+
+void wf_client_joined(struct wf_meta_client *client)
+{
+    const struct wf_frame_joined joined = {.epoch = client->epoch,
+                                           .state = client->state,
+                                           .round = client->round,
+                                           .live = client->live,
+                                           .committed = client->committed,
+                                           .serving = client->host == WF_HOST_SERVING};
+    wf_client_send(client, WF_FRAME_joined, &joined);
+    if (!is_infer(client)) {
+        wf_client_train_joined(client);
+    }
+}
+
+static void on_welcome(struct wf_meta_client *client, const struct wf_frame_welcome *welcome)
+{
+    if (welcome->term != client->term) {
+        return;
+    }
+    if (client->link != WF_LINK_UP) {
+        client->link = WF_LINK_UP;
+        arm_beat(client);
+    }
+    client->epoch = welcome->epoch;
+    client->lease_ns = welcome->lease_ns;
+    client->drop_to_latest = welcome->drop_to_latest;
+    renew(client, client->hello_ns);
+    if (welcome->clean) {
+        client->welcome_waits = true;
+        client->welcome = *welcome;
+        wf_client_continue(client);
+    } else if (!client->welcome_waits) {
+        wf_client_joined(client);
+    }
+}
+
+/* A train rank has nothing to undo: its weights and what it published stay. */
+static bool clean_train(struct wf_meta_client *client)
+{
+    if (wf_version_compare(client->welcome.committed, client->committed) > 0) {
+        client->committed = client->welcome.committed;
+    }
+    return true;
+}
+
+void wf_client_continue(struct wf_meta_client *client)
+{
+    if (client->closing) {
+        finish_if_quiet(client);
+        return;
+    }
+    if (client->hello_waits && client->busy != WF_RECEIVER_READING &&
+        client->busy != WF_RECEIVER_STOPPING) {
+        client->hello_waits = false;
+        send_hello(client);
+    }
+    if (client->welcome_waits &&
+        (is_infer(client) ? wf_client_infer_clean(client) : clean_train(client))) {
+        client->welcome_waits = false;
+        wf_client_joined(client);
+    }
+}
+
+static void on_lease(struct wf_meta_client *client, const struct wf_frame_lease *lease)
+{
+    if (lease->term == client->term) {
+        renew(client, lease->sent_ns);
+    }
+}
+
+static void on_refused(struct wf_meta_client *client, const struct wf_frame_refused *refused)
+{
+    wf_client_end(client, (enum wf_status)refused->status, refused->text);
+}
+
+/* --- the plan ------------------------------------------------------------------------------------ */
+static void start_planning(struct wf_meta_client *client)
+{
+    if (!client->members_wait || client->planning) {
+        return;
+    }
+    struct wf_local_msg *local = wf_local_msg_new(WF_LOCAL_PLAN, &client->actor);
+    client->planning = true;
+    client->planning_epoch = client->members.members.epoch;
+    client->members_wait = false;
+    local->members = client->members;
+    client->members = (struct wf_frame){0};
+    wf_send(wf_converter_actor(client->rank->converter), &local->msg);
+}
+
+static void on_members(struct wf_meta_client *client, struct wf_frame *frame)
+{
+    uint64_t epoch = frame->members.epoch;
+    if (frame->members.term != client->term) {
+        return;
+    }
+    if (!client->planning && client->planned_epoch == epoch) {
+        wf_client_send(client, WF_FRAME_planned, &client->planned);
+        return;
+    }
+    if ((client->planning && client->planning_epoch == epoch) || epoch < client->planned_epoch) {
+        return;
+    }
+    wf_frame_fini(&client->members);
+    client->members = *frame;
+    *frame = (struct wf_frame){0};
+    client->members_wait = true;
+    start_planning(client);
+}
+
+static void on_planned(struct wf_meta_client *client, const struct wf_local_msg *local)
+{
+    const struct wf_rank_options *o = &client->rank->options;
+    struct wf_frame_planned *planned = &client->planned;
+    client->planning = false;
+    client->planned_epoch = client->planning_epoch;
+    *planned = (struct wf_frame_planned){.epoch = client->planned_epoch, .status = local->status};
+    if (local->status != WF_OK) {
+        memcpy(planned->text, local->error.text, sizeof planned->text);
+    } else {
+        const struct wf_plan *plan = local->agreed->plan;
+        planned->input = plan->input_hash;
+        planned->edge_sum = wf_plan_edge_sum(plan, o->side, o->rank);
+        planned->edges = plan->edge_count;
+        planned->ops = plan->op_count;
+        planned->bytes_unique = plan->bytes_unique;
+        planned->bytes_moved = plan->bytes_moved;
+        planned->egress_max = plan->egress_max;
+        planned->egress_ranks = plan->egress_ranks;
+        planned->ingress_max = plan->ingress_max;
+        planned->build_ns = local->agreed->build_ns;
+    }
+    wf_client_send(client, WF_FRAME_planned, planned);
+    start_planning(client);
+}
+
+/* --- dispatch ------------------------------------------------------------------------------------ */
+static void on_frame(struct wf_meta_client *client, const struct wf_wire_msg *wire)
+{
+    struct wf_frame frame;
+    struct wf_error error = {0};
+    if (wf_frame_decode(wire->bytes, wire->len_bytes, &frame, &error) != WF_OK) {
+        drop_link(client, error.text);
+        return;
+    }
+    switch (frame.type) {
+    case WF_FRAME_challenge:
+        on_challenge(client, &frame.challenge);
+        break;
+    case WF_FRAME_welcome:
+        on_welcome(client, &frame.welcome);
+        break;
+    case WF_FRAME_lease:
+        on_lease(client, &frame.lease);
+        break;
+    case WF_FRAME_refused:
+        on_refused(client, &frame.refused);
+        break;
+    case WF_FRAME_leave:
+        wf_client_end(client, WF_CLOSED, frame.leave.reason);
+        break;
+    case WF_FRAME_members:
+        on_members(client, &frame);
+        break;
+    default:
+        if (client->link == WF_LINK_UP && !client->closing) {
+            bool known = is_infer(client) ? wf_client_infer_frame(client, &frame)
+                                          : wf_client_train_frame(client, &frame);
+            if (!known) {
+                drop_link(client, "the MetaServer sent a frame that is not for this side");
+            }
+        }
+        break;
+    }
+    wf_frame_fini(&frame);
+}
+
+static void on_local(struct wf_meta_client *client, struct wf_local_msg *local)
+{
+    if (local->msg.kind == WF_LOCAL_PLANNED) {
+        on_planned(client, local);
+    } else if (is_infer(client)) {
+        wf_client_infer_local(client, local);
+    } else {
+        wf_client_train_local(client, local);
+    }
+}
+
+static enum wf_verdict on_message(struct wf_actor *self, struct wf_msg *msg)
+{
+    struct wf_meta_client *client = (struct wf_meta_client *)self;
+    const struct wf_wire_msg *wire = (const struct wf_wire_msg *)msg;
+    switch (msg->kind) {
+    case WF_WIRE_OPENED:
+        break; /* the server speaks first */
+    case WF_WIRE_FRAME:
+        if (wire->conn == client->conn) {
+            on_frame(client, wire);
+        }
+        break;
+    case WF_WIRE_CLOSED:
+        if (wire->conn == client->conn) {
+            link_lost(client, wire->text);
+        }
+        break;
+    default:
+        if (!msg->returned) {
+            on_local(client, (struct wf_local_msg *)msg);
+        }
+        break;
+    }
+    return WF_FREE;
+}
+
+/* --- life ---------------------------------------------------------------------------------------- */
+enum wf_status wf_meta_client_new(struct wf_rank *rank, struct wf_meta_client **part_out,
+                                  struct wf_error *error)
+{
+    (void)error; /* what can go wrong comes later, by `ended` */
+    struct wf_meta_client *client = calloc(1, sizeof *client);
+    WF_ASSERT(client != NULL);
+    client->rank = rank;
+    client->loop = rank->loop;
+    client->env = wf_loop_env(rank->loop);
+    client->backoff_ns = BACKOFF_FIRST_NS;
+    client->down_ns = wf_client_now(client);
+    client->state = is_infer(client) ? (uint64_t)WF_RANK_NONE : (uint64_t)WF_TRAINER_REBORN;
+    client->retry = (struct wf_timer){.fire = on_retry, .name = "meta_client retry"};
+    client->beat = (struct wf_timer){.fire = on_beat, .name = "meta_client heartbeat"};
+    wf_actor_init(&client->actor, rank->loop, "meta_client", on_message);
+    wf_timer_arm(client->loop, &client->retry, client->down_ns); /* in the first turn */
+    *part_out = client;
+    return WF_OK;
+}
+
+struct wf_actor *wf_meta_client_actor(struct wf_meta_client *client)
+{
+    return &client->actor;
+}
+
+void wf_client_note(struct wf_meta_client *client, const struct wf_frame_note *note)
+{
+    if (client->link == WF_LINK_UP && !client->said_goodbye) {
+        send_frame(client, WF_FRAME_note, note);
+    }
+}
+
+struct wf_version wf_client_live(const struct wf_meta_client *client)
+{
+    return client->live;
+}
+
+static void say_goodbye(struct wf_meta_client *client)
+{
+    if (client->link == WF_LINK_UP && !client->said_goodbye) {
+        struct wf_frame_leave leave = {0};
+        snprintf(leave.reason, sizeof leave.reason, "%.300s",
+                 client->why.text[0] != '\0' ? client->why.text : "its host stopped it");
+        send_frame(client, WF_FRAME_leave, &leave);
+        client->said_goodbye = true;
+    }
+}
+
+void wf_client_close_host(struct wf_meta_client *client)
+{
+    wf_client_end(client, WF_CLOSED, "its host closed it");
+}
+
+void wf_meta_client_close(struct wf_meta_client *client)
+{
+    say_goodbye(client);
+    client->closing = client->ended = true;
+    wf_timer_cancel(client->loop, &client->retry);
+    wf_timer_cancel(client->loop, &client->beat);
+    if (client->conn != 0) {
+        client->env->ops->close(client->env, client->conn);
+        client->conn = 0;
+    }
+    client->link = WF_LINK_DOWN;
+    wf_actor_close(&client->actor);
+}
+
+void wf_meta_client_free(struct wf_meta_client *client)
+{
+    if (client == NULL) {
+        return;
+    }
+    wf_actor_fini(&client->actor);
+    wf_frame_fini(&client->members);
+    free(client->round_members);
+    free(client);
+}

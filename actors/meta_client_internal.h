@@ -1,0 +1,134 @@
+/* meta_client_internal.h - the MetaClient's state, shared by the files meta_client*.c.
+ *
+ * One per rank: the connection to the MetaServer, the lease, and the rank's protocol state
+ * (docs/protocol.md). Infer: NONE, READ, DOUBT, TOLD, FLIPPED about its newest round; beside it
+ * what the host does (serving, quiescing, paused) and what the Receiver does (one request at a
+ * time). Train: TRAIN, HOLD, DONE, REBORN, and two slots of snapshots.
+ */
+#ifndef WEFT_ACTORS_META_CLIENT_INTERNAL_H
+#define WEFT_ACTORS_META_CLIENT_INTERNAL_H
+
+#include "actors/local.h"
+
+enum { WF_SLOTS = 2 };
+
+enum wf_link { WF_LINK_DOWN, WF_LINK_CONNECTING, WF_LINK_GREETING, WF_LINK_UP };
+
+/* What the Receiver was asked last and has not answered. */
+enum wf_receiver_busy { WF_RECEIVER_FREE, WF_RECEIVER_READING, WF_RECEIVER_STOPPING,
+                        WF_RECEIVER_FLIPPING };
+
+enum wf_host_state { WF_HOST_PAUSED, WF_HOST_QUIESCING, WF_HOST_SERVING };
+
+enum wf_slot_state { WF_SLOT_FREE, WF_SLOT_COPYING, WF_SLOT_READY };
+struct wf_client_slot {
+    enum wf_slot_state state;
+    struct wf_version version;
+    char label[WF_LABEL_MAX];
+};
+
+struct wf_meta_client {
+    struct wf_actor actor;
+    struct wf_rank *rank;
+    struct wf_loop *loop;
+    struct wf_env *env;
+
+    /* --- connection */
+    enum wf_link link;
+    uint64_t conn;
+    uint64_t down_ns;     /* since when there is no server */
+    uint64_t backoff_ns;  /* before the next try */
+    bool hello_waits;     /* a new term was seen: HELLO goes out when reading has stopped */
+    uint64_t hello_ns;    /* when HELLO was sent: the lease of a WELCOME counts from it */
+    uint64_t sequence;
+    struct wf_timer retry, beat;
+    struct wf_error refused; /* why the server does not want us (AGAIN from nobody else) */
+
+    /* --- membership */
+    uint64_t term, epoch, lease_ns, lease_until_ns;
+    bool drop_to_latest;
+    bool welcome_waits; /* a clean WELCOME is being carried out */
+    struct wf_frame_welcome welcome;
+
+    /* --- the plan */
+    struct wf_frame members; /* newest MEMBERS not handed to the Converter yet */
+    bool members_wait, planning;
+    uint64_t planned_epoch, planning_epoch;
+    struct wf_frame_planned planned;
+
+    /* --- memory of rounds: what HELLO reports */
+    uint64_t state; /* enum wf_rank_state or enum wf_train_state */
+    struct wf_round_key round;
+    struct wf_el_member *round_members;
+    uint32_t round_member_count;
+    struct wf_version live, committed;
+    struct wf_round_key aborted;
+
+    /* --- infer */
+    enum wf_receiver_busy busy;
+    enum wf_host_state host;
+    bool has_voted;
+    struct wf_frame_vote vote; /* about `round`; its list is transports below */
+    struct wf_el_transport transports[4];
+    uint64_t quiesced_ns; /* when the pause began */
+    uint64_t pause_ns;    /* the last one's length */
+    uint64_t flip_started_ns;
+    bool aborting; /* STOP was sent for an ABORT: answer ABORTED */
+    struct wf_culprit abort_culprit;
+
+    /* --- train */
+    uint64_t generation_term, generation_counter;
+    bool has_generation;
+    struct wf_version published; /* newest in this generation */
+    char published_label[WF_LABEL_MAX];
+    bool idle;
+    struct wf_client_slot slots[WF_SLOTS];
+    bool granted;
+    uint32_t granted_slot;
+
+    /* --- the end */
+    bool closing, ended; /* closing: waits until nothing can land; ended: the hook was called */
+    bool said_goodbye;
+    struct wf_error why;
+};
+
+/* --- meta_client.c ----------------------------------------------------------------------------- */
+uint64_t wf_client_now(const struct wf_meta_client *client);
+/* False while the lease has run out: then nothing that changes the rank is obeyed. */
+bool wf_client_has_lease(const struct wf_meta_client *client);
+/* Sends if the server has welcomed us; what is lost is asked for again. */
+void wf_client_send(struct wf_meta_client *client, enum wf_frame_type type, const void *fields);
+void wf_client_answer(struct wf_meta_client *client, enum wf_frame_type type,
+                      const struct wf_round_key *round); /* frames that are only a key */
+void wf_client_local(struct wf_meta_client *client, struct wf_actor *to, enum wf_local_kind kind,
+                     const struct wf_round_key *round, uint64_t slot, uint64_t deadline_ns);
+void wf_client_remember_round(struct wf_meta_client *client, const struct wf_frame_open *open);
+void wf_client_joined(struct wf_meta_client *client); /* answers WELCOME */
+/* Ends the rank: reading stops, then the `ended` hook is called. */
+void wf_client_end(struct wf_meta_client *client, enum wf_status status, const char *text);
+/* Reading has stopped, a flip is over or the host is paused: goes on with what waited for it. */
+void wf_client_continue(struct wf_meta_client *client);
+
+/* --- meta_client_infer.c ------------------------------------------------------------------------ */
+bool wf_client_infer_frame(struct wf_meta_client *client, struct wf_frame *frame);
+void wf_client_infer_local(struct wf_meta_client *client, struct wf_local_msg *local);
+/* Carries out the clean WELCOME as far as it can now. True when it is done. */
+bool wf_client_infer_clean(struct wf_meta_client *client);
+/* True when no read can land any more; otherwise stops it and is false. */
+bool wf_client_infer_stop(struct wf_meta_client *client);
+
+/* --- meta_client_train.c ------------------------------------------------------------------------ */
+bool wf_client_train_frame(struct wf_meta_client *client, struct wf_frame *frame);
+void wf_client_train_local(struct wf_meta_client *client, struct wf_local_msg *local);
+void wf_client_train_joined(struct wf_meta_client *client); /* tells again what waits */
+
+/* --- for rank.c: the facade's calls -------------------------------------------------------------- */
+enum wf_status wf_client_publish(struct wf_meta_client *client, uint64_t step, const char *label,
+                                 struct wf_error *error);
+void wf_client_idle(struct wf_meta_client *client);
+void wf_client_quiesced(struct wf_meta_client *client);
+void wf_client_note(struct wf_meta_client *client, const struct wf_frame_note *note);
+struct wf_version wf_client_live(const struct wf_meta_client *client);
+void wf_client_close_host(struct wf_meta_client *client);
+
+#endif
