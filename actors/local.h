@@ -89,8 +89,10 @@ struct wf_rank {
     struct wf_rank_options options; /* deep copy where the header says so */
     struct wf_recipe recipe;
     struct wf_layout *layout;
-    uint32_t *order; /* layout tensor -> options.tensors index */
-    uint64_t incarnation;
+    uint32_t *order;      /* layout tensor -> options.tensors index */
+    uint64_t incarnation; /* wall clock seconds and chance: never used twice */
+    uint64_t pid;
+    char *strings;                /* memory behind the options' texts */
     char address[WF_ADDRESS_MAX]; /* the peer listener's, bound */
     struct wf_meta_client *client;
     struct wf_converter *converter;

@@ -68,7 +68,8 @@ void wf_client_remember_round(struct wf_meta_client *client, const struct wf_fra
     }
 }
 
-/* --- the end ----------------------------------------------------------------------------------- */
+/* --- the end -----------------------------------------------------------------------------------
+ */
 static bool is_infer(const struct wf_meta_client *client)
 {
     return client->rank->options.side == WF_INFER;
@@ -102,26 +103,14 @@ void wf_client_end(struct wf_meta_client *client, enum wf_status status, const c
     finish_if_quiet(client);
 }
 
-/* --- connecting -------------------------------------------------------------------------------- */
-static void connect_now(struct wf_meta_client *client)
-{
-    struct wf_error error = {0};
-    client->link = WF_LINK_CONNECTING;
-    enum wf_status status = client->env->ops->connect(
-        client->env, &client->actor, client->rank->options.server, &client->conn, &error);
-    if (status != WF_OK) {
-        client->conn = 0;
-        client->link = WF_LINK_DOWN;
-        wf_client_end(client, status, error.text); /* a bad address never gets better */
-    }
-}
-
+/* --- connecting --------------------------------------------------------------------------------
+ */
 /* Ranks that lost their server together do not come back together. */
 static void retry_later(struct wf_meta_client *client)
 {
     uint64_t now = wf_client_now(client);
-    uint64_t wait = client->backoff_ns / 2 +
-                    client->env->ops->choose(client->env, client->backoff_ns / 2 + 1);
+    uint64_t wait =
+        client->backoff_ns / 2 + client->env->ops->choose(client->env, client->backoff_ns / 2 + 1);
     client->backoff_ns *= 2;
     if (client->backoff_ns > BACKOFF_MAX_NS) {
         client->backoff_ns = BACKOFF_MAX_NS;
@@ -154,6 +143,23 @@ static void link_lost(struct wf_meta_client *client, const char *why)
     retry_later(client);
 }
 
+static void connect_now(struct wf_meta_client *client)
+{
+    struct wf_error error = {0};
+    client->link = WF_LINK_CONNECTING;
+    enum wf_status status = client->env->ops->connect(
+        client->env, &client->actor, client->rank->options.server, &client->conn, &error);
+    if (status != WF_OK) {
+        client->conn = 0;
+        client->link = WF_LINK_DOWN;
+        if (status == WF_INVALID) {
+            wf_client_end(client, status, error.text); /* a bad address never gets better */
+        } else {
+            link_lost(client, error.text);
+        }
+    }
+}
+
 static void on_retry(struct wf_timer *timer)
 {
     struct wf_meta_client *client =
@@ -165,6 +171,25 @@ static void drop_link(struct wf_meta_client *client, const char *why)
 {
     client->env->ops->close(client->env, client->conn);
     link_lost(client, why);
+}
+
+static void arm_beat(struct wf_meta_client *client)
+{
+    wf_timer_arm(client->loop, &client->beat,
+                 wf_client_now(client) + client->rank->options.timeouts.heartbeat_ns);
+}
+
+static void on_beat(struct wf_timer *timer)
+{
+    struct wf_meta_client *client =
+        (struct wf_meta_client *)((char *)timer - offsetof(struct wf_meta_client, beat));
+    if (client->link < WF_LINK_GREETING) {
+        return;
+    }
+    const struct wf_frame_heartbeat heartbeat = {.sequence = ++client->sequence,
+                                                 .sent_ns = wf_client_now(client)};
+    send_frame(client, WF_FRAME_heartbeat, &heartbeat);
+    arm_beat(client);
 }
 
 static void send_hello(struct wf_meta_client *client)
@@ -198,6 +223,7 @@ static void send_hello(struct wf_meta_client *client)
     client->hello_ns = wf_client_now(client);
     client->link = WF_LINK_GREETING;
     send_frame(client, WF_FRAME_hello, &hello);
+    arm_beat(client); /* also while WELCOME waits for the end of a round */
 }
 
 static void on_challenge(struct wf_meta_client *client, const struct wf_frame_challenge *challenge)
@@ -206,14 +232,16 @@ static void on_challenge(struct wf_meta_client *client, const struct wf_frame_ch
         return;
     }
     if (challenge->proto_min > WF_PROTOCOL_MAX || challenge->proto_max < WF_PROTOCOL_MIN) {
-        wf_client_end(client, WF_PROTOCOL,
-                      "the MetaServer speaks other protocol versions: use the same Weft everywhere");
+        wf_client_end(
+            client, WF_PROTOCOL,
+            "the MetaServer speaks other protocol versions: use the same Weft everywhere");
         return;
     }
     if (challenge->term < client->term) {
         drop_link(client, "an older MetaServer answered"); /* nobody obeys a lower term */
         return;
     }
+    client->down_ns = wf_client_now(client); /* a server is there */
     bool newer = challenge->term > client->term;
     client->term = challenge->term;
     client->hello_waits = true;
@@ -225,26 +253,8 @@ static void on_challenge(struct wf_meta_client *client, const struct wf_frame_ch
     }
 }
 
-/* --- membership --------------------------------------------------------------------------------- */
-static void arm_beat(struct wf_meta_client *client)
-{
-    wf_timer_arm(client->loop, &client->beat,
-                 wf_client_now(client) + client->rank->options.timeouts.heartbeat_ns);
-}
-
-static void on_beat(struct wf_timer *timer)
-{
-    struct wf_meta_client *client =
-        (struct wf_meta_client *)((char *)timer - offsetof(struct wf_meta_client, beat));
-    if (client->link != WF_LINK_UP) {
-        return;
-    }
-    const struct wf_frame_heartbeat heartbeat = {.sequence = ++client->sequence,
-                                                 .sent_ns = wf_client_now(client)};
-    send_frame(client, WF_FRAME_heartbeat, &heartbeat);
-    arm_beat(client);
-}
-
+/* --- membership ---------------------------------------------------------------------------------
+ */
 static void renew(struct wf_meta_client *client, uint64_t sent_ns)
 {
     uint64_t until = sent_ns + client->lease_ns;
@@ -272,10 +282,7 @@ static void on_welcome(struct wf_meta_client *client, const struct wf_frame_welc
     if (welcome->term != client->term) {
         return;
     }
-    if (client->link != WF_LINK_UP) {
-        client->link = WF_LINK_UP;
-        arm_beat(client);
-    }
+    client->link = WF_LINK_UP;
     client->epoch = welcome->epoch;
     client->lease_ns = welcome->lease_ns;
     client->drop_to_latest = welcome->drop_to_latest;
@@ -328,7 +335,8 @@ static void on_refused(struct wf_meta_client *client, const struct wf_frame_refu
     wf_client_end(client, (enum wf_status)refused->status, refused->text);
 }
 
-/* --- the plan ------------------------------------------------------------------------------------ */
+/* --- the plan ------------------------------------------------------------------------------------
+ */
 static void start_planning(struct wf_meta_client *client)
 {
     if (!client->members_wait || client->planning) {
@@ -389,7 +397,8 @@ static void on_planned(struct wf_meta_client *client, const struct wf_local_msg 
     start_planning(client);
 }
 
-/* --- dispatch ------------------------------------------------------------------------------------ */
+/* --- dispatch ------------------------------------------------------------------------------------
+ */
 static void on_frame(struct wf_meta_client *client, const struct wf_wire_msg *wire)
 {
     struct wf_frame frame;
@@ -467,7 +476,8 @@ static enum wf_verdict on_message(struct wf_actor *self, struct wf_msg *msg)
     return WF_FREE;
 }
 
-/* --- life ---------------------------------------------------------------------------------------- */
+/* --- life ----------------------------------------------------------------------------------------
+ */
 enum wf_status wf_meta_client_new(struct wf_rank *rank, struct wf_meta_client **part_out,
                                   struct wf_error *error)
 {
@@ -532,7 +542,6 @@ void wf_meta_client_close(struct wf_meta_client *client)
         client->conn = 0;
     }
     client->link = WF_LINK_DOWN;
-    wf_actor_close(&client->actor);
 }
 
 void wf_meta_client_free(struct wf_meta_client *client)
@@ -540,6 +549,7 @@ void wf_meta_client_free(struct wf_meta_client *client)
     if (client == NULL) {
         return;
     }
+    wf_actor_close(&client->actor); /* not before: the other parts answer us while they end */
     wf_actor_fini(&client->actor);
     wf_frame_fini(&client->members);
     free(client->round_members);

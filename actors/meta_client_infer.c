@@ -34,7 +34,8 @@ static void send_vote(struct wf_meta_client *client)
     wf_client_send(client, WF_FRAME_vote, &client->vote);
 }
 
-/* --- pausing the host ----------------------------------------------------------------------------- */
+/* --- pausing the host
+ * ----------------------------------------------------------------------------- */
 static void answer_quiesced(struct wf_meta_client *client)
 {
     if (client->state == WF_RANK_TOLD && client->host == WF_HOST_PAUSED) {
@@ -66,7 +67,8 @@ void wf_client_quiesced(struct wf_meta_client *client)
     }
 }
 
-/* --- frames --------------------------------------------------------------------------------------- */
+/* --- frames
+ * --------------------------------------------------------------------------------------- */
 static void on_open(struct wf_meta_client *client, const struct wf_frame_open *open)
 {
     if (is_round(client, &open->round)) {
@@ -160,8 +162,8 @@ static void abort_done(struct wf_meta_client *client)
     client->state = WF_RANK_NONE;
     wf_client_answer(client, WF_FRAME_aborted, &client->round);
     if (o->hooks.aborted != NULL) {
-        o->hooks.aborted(o->host, client->rank, client->round.version, client->round.attempt,
-                         false, &client->abort_culprit);
+        o->hooks.aborted(o->host, client->rank, client->round.version, client->round.attempt, false,
+                         &client->abort_culprit);
     }
 }
 
@@ -234,7 +236,8 @@ bool wf_client_infer_frame(struct wf_meta_client *client, struct wf_frame *frame
     return true;
 }
 
-/* --- answers of the Receiver ------------------------------------------------------------------------ */
+/* --- answers of the Receiver
+ * ------------------------------------------------------------------------ */
 static void on_read_done(struct wf_meta_client *client, const struct wf_local_msg *local)
 {
     const struct wf_rank_options *o = &client->rank->options;
@@ -322,7 +325,8 @@ void wf_client_infer_local(struct wf_meta_client *client, struct wf_local_msg *l
     }
 }
 
-/* --- being welcomed ----------------------------------------------------------------------------------- */
+/* --- being welcomed
+ * ----------------------------------------------------------------------------------- */
 /* True if the rank holds, staged, what was committed while it was away. */
 static bool holds_committed(const struct wf_meta_client *client)
 {
@@ -339,8 +343,8 @@ bool wf_client_infer_clean(struct wf_meta_client *client)
     if (client->busy != WF_RECEIVER_FREE) {
         return false;
     }
-    bool changes = holds_committed(client) ||
-                   wf_version_compare(client->live, client->welcome.committed) != 0;
+    bool changes =
+        holds_committed(client) || wf_version_compare(client->live, client->welcome.committed) != 0;
     if (changes && client->host != WF_HOST_PAUSED) {
         pause_host(client); /* it is not what its engine should serve */
         if (client->host != WF_HOST_PAUSED) {

@@ -15,8 +15,12 @@ enum { WF_SLOTS = 2 };
 enum wf_link { WF_LINK_DOWN, WF_LINK_CONNECTING, WF_LINK_GREETING, WF_LINK_UP };
 
 /* What the Receiver was asked last and has not answered. */
-enum wf_receiver_busy { WF_RECEIVER_FREE, WF_RECEIVER_READING, WF_RECEIVER_STOPPING,
-                        WF_RECEIVER_FLIPPING };
+enum wf_receiver_busy {
+    WF_RECEIVER_FREE,
+    WF_RECEIVER_READING,
+    WF_RECEIVER_STOPPING,
+    WF_RECEIVER_FLIPPING
+};
 
 enum wf_host_state { WF_HOST_PAUSED, WF_HOST_QUIESCING, WF_HOST_SERVING };
 
@@ -36,10 +40,10 @@ struct wf_meta_client {
     /* --- connection */
     enum wf_link link;
     uint64_t conn;
-    uint64_t down_ns;     /* since when there is no server */
-    uint64_t backoff_ns;  /* before the next try */
-    bool hello_waits;     /* a new term was seen: HELLO goes out when reading has stopped */
-    uint64_t hello_ns;    /* when HELLO was sent: the lease of a WELCOME counts from it */
+    uint64_t down_ns;    /* since when there is no server */
+    uint64_t backoff_ns; /* before the next try */
+    bool hello_waits;    /* a new term was seen: HELLO goes out when reading has stopped */
+    uint64_t hello_ns;   /* when HELLO was sent: the lease of a WELCOME counts from it */
     uint64_t sequence;
     struct wf_timer retry, beat;
     struct wf_error refused; /* why the server does not want us (AGAIN from nobody else) */
@@ -92,7 +96,8 @@ struct wf_meta_client {
     struct wf_error why;
 };
 
-/* --- meta_client.c ----------------------------------------------------------------------------- */
+/* --- meta_client.c -----------------------------------------------------------------------------
+ */
 uint64_t wf_client_now(const struct wf_meta_client *client);
 /* False while the lease has run out: then nothing that changes the rank is obeyed. */
 bool wf_client_has_lease(const struct wf_meta_client *client);
@@ -109,7 +114,8 @@ void wf_client_end(struct wf_meta_client *client, enum wf_status status, const c
 /* Reading has stopped, a flip is over or the host is paused: goes on with what waited for it. */
 void wf_client_continue(struct wf_meta_client *client);
 
-/* --- meta_client_infer.c ------------------------------------------------------------------------ */
+/* --- meta_client_infer.c ------------------------------------------------------------------------
+ */
 bool wf_client_infer_frame(struct wf_meta_client *client, struct wf_frame *frame);
 void wf_client_infer_local(struct wf_meta_client *client, struct wf_local_msg *local);
 /* Carries out the clean WELCOME as far as it can now. True when it is done. */
@@ -117,12 +123,14 @@ bool wf_client_infer_clean(struct wf_meta_client *client);
 /* True when no read can land any more; otherwise stops it and is false. */
 bool wf_client_infer_stop(struct wf_meta_client *client);
 
-/* --- meta_client_train.c ------------------------------------------------------------------------ */
+/* --- meta_client_train.c ------------------------------------------------------------------------
+ */
 bool wf_client_train_frame(struct wf_meta_client *client, struct wf_frame *frame);
 void wf_client_train_local(struct wf_meta_client *client, struct wf_local_msg *local);
 void wf_client_train_joined(struct wf_meta_client *client); /* tells again what waits */
 
-/* --- for rank.c: the facade's calls -------------------------------------------------------------- */
+/* --- for rank.c: the facade's calls --------------------------------------------------------------
+ */
 enum wf_status wf_client_publish(struct wf_meta_client *client, uint64_t step, const char *label,
                                  struct wf_error *error);
 void wf_client_idle(struct wf_meta_client *client);

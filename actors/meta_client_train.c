@@ -61,7 +61,8 @@ void wf_client_train_joined(struct wf_meta_client *client)
     }
 }
 
-/* --- the host's calls ------------------------------------------------------------------------------ */
+/* --- the host's calls
+ * ------------------------------------------------------------------------------ */
 /* A slot to copy into, or -1. */
 static int find_slot(const struct wf_meta_client *client)
 {
@@ -121,8 +122,8 @@ enum wf_status wf_client_publish(struct wf_meta_client *client, uint64_t step, c
         return wf_error_set(error, WF_AGAIN, "version %s still holds the buffers", held);
     }
     if (wf_version_compare(version, client->published) <= 0) {
-        return wf_error_set(error, WF_REFUSED,
-                            "step %" PRIu64 " is not newer than version %s", step, held);
+        return wf_error_set(error, WF_REFUSED, "step %" PRIu64 " is not newer than version %s",
+                            step, held);
     }
     if (is_snapshot(client)) {
         enum wf_status status = publish_snapshot(client, version, text, error);
@@ -152,7 +153,8 @@ void wf_client_idle(struct wf_meta_client *client)
     }
 }
 
-/* --- grants ----------------------------------------------------------------------------------------- */
+/* --- grants
+ * ----------------------------------------------------------------------------------------- */
 static void revoke(struct wf_meta_client *client)
 {
     if (client->granted) {
@@ -181,8 +183,7 @@ static int find_source(const struct wf_meta_client *client, struct wf_version ve
 static void vote_no(struct wf_meta_client *client, const struct wf_round_key *round)
 {
     const struct wf_rank_options *o = &client->rank->options;
-    struct wf_frame_vote vote = {.round = *round,
-                                 .culprit = {.side = WF_TRAIN, .rank = o->rank}};
+    struct wf_frame_vote vote = {.round = *round, .culprit = {.side = WF_TRAIN, .rank = o->rank}};
     char version[WF_VERSION_TEXT];
     wf_version_format(round->version, version);
     snprintf(vote.culprit.host, sizeof vote.culprit.host, "%s", o->host_name);
@@ -210,7 +211,8 @@ static void on_open(struct wf_meta_client *client, const struct wf_frame_open *o
     wf_client_local(client, sender(client), WF_LOCAL_GRANT, &client->round, (uint64_t)source, 0);
 }
 
-/* --- the end of a hold -------------------------------------------------------------------------------- */
+/* --- the end of a hold
+ * -------------------------------------------------------------------------------- */
 /* Frees the slots of `version` and older; an idle rank keeps its newest for fills. */
 static void free_slots(struct wf_meta_client *client, struct wf_version version)
 {
@@ -253,8 +255,7 @@ static void on_released(struct wf_meta_client *client, const struct wf_frame_rel
     bool ended = end_hold(client, released->round.version);
     wf_client_answer(client, WF_FRAME_told, &released->round);
     if (ended && o->hooks.released != NULL) {
-        o->hooks.released(o->host, client->rank, released->round.version,
-                          released->engines_count);
+        o->hooks.released(o->host, client->rank, released->round.version, released->engines_count);
     }
 }
 
@@ -285,8 +286,7 @@ static void on_generation(struct wf_meta_client *client,
                           const struct wf_frame_generation *generation)
 {
     const struct wf_rank_options *o = &client->rank->options;
-    struct wf_round_key told = {
-        .version = {generation->generation_term, generation->counter, 0}};
+    struct wf_round_key told = {.version = {generation->generation_term, generation->counter, 0}};
     struct wf_version own = {client->generation_term, client->generation_counter, 0};
     if (generation->term != client->term) {
         return;
@@ -336,7 +336,8 @@ bool wf_client_train_frame(struct wf_meta_client *client, struct wf_frame *frame
     }
 }
 
-/* --- the Sender's answers ------------------------------------------------------------------------------ */
+/* --- the Sender's answers
+ * ------------------------------------------------------------------------------ */
 void wf_client_train_local(struct wf_meta_client *client, struct wf_local_msg *local)
 {
     const struct wf_rank_options *o = &client->rank->options;

@@ -212,6 +212,9 @@ void wf_server_send_welcome(struct wf_meta_server *server, struct wf_server_rank
 
 static void greet(struct wf_meta_server *server, struct wf_server_rank *rank, bool clean)
 {
+    if (!rank->evicted) {
+        rank->heard_ns = wf_server_now(server);
+    }
     rank->welcome_clean = clean;
     rank->welcome_epoch = server->epoch;
     if (clean) {
