@@ -68,7 +68,7 @@ enum wf_verdict wire_connect_resolved(struct wf_actor *actor, struct wf_msg *msg
     } else {
         connect_next(conn);
     }
-    return WF_FREE;
+    return WF_KEEP; /* it is freed by now, or part of what is not */
 }
 
 void wire_connect_free(struct wire_conn *conn)

@@ -8,6 +8,12 @@
 
 #include "runtime/env_sim.h"
 
+static int number_of(int fd)
+{
+    int number = -1;
+    return fd >= 0 && pread(fd, &number, sizeof number, 0) == sizeof number ? number : -1;
+}
+
 static enum wf_verdict witness_handle(struct wf_actor *self, struct wf_msg *msg)
 {
     struct witness *witness = (struct witness *)self;
@@ -23,6 +29,7 @@ static enum wf_verdict witness_handle(struct wf_actor *self, struct wf_msg *msg)
                           .listener = wire->listener,
                           .len_bytes = wire->len_bytes,
                           .fd = wire->fd >= 0,
+                          .fd_number = number_of(wire->fd),
                           .status = wire->status};
     memcpy(seen->text, wire->text, sizeof seen->text);
     witness->opened += msg->kind == WF_WIRE_OPENED;

@@ -21,6 +21,7 @@ struct witness {
         size_t len_bytes;
         uint8_t first, last; /* bytes of the frame */
         bool fd;
+        int fd_number; /* the int at the start of its file, or -1 */
         enum wf_status status;
         char text[256];
     } seen[SEEN_MAX];
@@ -41,6 +42,7 @@ struct wire_world {
     struct witness server, client; /* on env 0 and 1 */
     char bound[WF_ADDRESS_MAX];
     uint64_t listener;
+    struct wf_timer timer; /* the test's */
 };
 
 /* The real one: two loops and envs on this thread, turned in alternation. */
