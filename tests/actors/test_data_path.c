@@ -209,6 +209,16 @@ Test(data_path, a_revoked_round_is_refused)
     stage_close(&stage);
 }
 
+static bool sources_are_ready(void *user)
+{
+    const struct wf_receiver *receiver = user;
+    bool ready = receiver->source_count > 0;
+    for (uint32_t i = 0; i < receiver->source_count; i++) {
+        ready = ready && receiver->sources[i]->state == SOURCE_READY;
+    }
+    return ready;
+}
+
 Test(data_path, a_grant_that_does_not_come_is_named)
 {
     struct stage stage;
@@ -216,11 +226,12 @@ Test(data_path, a_grant_that_does_not_come_is_named)
     stage_plan(&stage);
     struct wf_round_key key = stage_key(&stage, 1, 1);
     grant(&stage, 0, &key);
-    read_version(&stage, 0, &key, 100);
+    cr_assert(stage_run(&stage, sources_are_ready, stage_infer(&stage, 0)->rank.receiver));
+    read_version(&stage, 0, &key, 1000);
     struct wf_local_msg *done = read_done(&stage, 0);
     cr_assert_eq(done->status, WF_TIMED_OUT, "%s", done->error.text);
     cr_assert_str_eq(done->error.text,
-                     "train rank 1 (host here) did not grant version 1.1.1 within 0.1 s");
+                     "train rank 1 (host here) did not grant version 1.1.1 within 1 s");
     cr_assert_str_eq(done->culprit.host, "here");
     stage_drop(done);
     stage_close(&stage);

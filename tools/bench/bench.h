@@ -60,6 +60,7 @@ enum wf_status wf_bench_write_json(struct wf_bench *bench, const char *path,
     X("copy", wf_bench_copy, "strided boxes and their digests") \
     X("plan", wf_bench_plan, "making a plan and proving it") \
     X("runtime", wf_bench_runtime, "messages between actors and wake-ups between threads") \
+    X("shm", wf_bench_shm, "reads through shared memory and out of another process") \
     /* end */
 /* clang-format on */
 
