@@ -277,6 +277,11 @@ static bool set_rectangle(const struct wf_nest *set, uint64_t columns, uint64_t 
 {
     const struct wf_axis *axes = set->axes;
     uint64_t column = set->param_first % columns;
+    if (set->axis_count == 0 || (set->axis_count == 1 && axes[0].param_step == columns)) {
+        *rows_out = set->axis_count == 0 ? 1 : axes[0].count;
+        *width_out = 1;
+        return true;
+    }
     if (set->axis_count == 1 && axes[0].param_step == 1) {
         bool whole = column == 0 && axes[0].count % columns == 0;
         *rows_out = whole ? axes[0].count / columns : 1;

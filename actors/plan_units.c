@@ -82,19 +82,22 @@ static enum wf_status refuse_missing(const struct cutter *cutter, const struct w
     const struct wf_piece *piece = &cutter->layout->pieces[cutter->piece];
     const struct wf_param *param = &build->input->model->params[piece->param];
     uint32_t first = build->atom_first[piece->param], end = build->atom_first[piece->param + 1];
-    struct wf_nest left = wf_plan_set_of(nest);
+    struct wf_nest whole = wf_plan_set_of(nest);
+    struct wf_plan_sets left = {.nests = &whole, .count = 1, .arena = &build->arena};
     for (uint32_t a = first; a < end; a++) {
         struct wf_plan_sets rest = {.arena = &build->arena};
-        enum wf_status status =
-            wf_plan_set_minus(&left, &build->atoms[a].set, param->elements, &rest, error);
-        if (status != WF_OK) {
-            return status;
+        for (uint32_t i = 0; i < left.count; i++) {
+            enum wf_status status = wf_plan_set_minus(&left.nests[i], &build->atoms[a].set,
+                                                      param->elements, &rest, error);
+            if (status != WF_OK) {
+                return status;
+            }
         }
-        WF_ASSERT(rest.count > 0); /* some of it is missing, so some of it is left */
-        left = rest.nests[0];
+        left = rest;
     }
+    WF_ASSERT(left.count > 0); /* fewer elements than needed were found */
     char box[WF_PLAN_SET_TEXT];
-    wf_plan_set_format(&left, param, box);
+    wf_plan_set_format(&left.nests[0], param, box);
     return wf_error_set(error, WF_INVALID,
                         "parameter %s, %s: infer rank %" PRIu32
                         " needs it for %s, but none of the %" PRIu32 " train ranks holds %s",

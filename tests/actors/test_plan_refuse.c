@@ -1,0 +1,239 @@
+/* test_plan_refuse.c - layouts made by hand: what the planner refuses, and sources that overlap. */
+#include <criterion/criterion.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan_world.h"
+
+#define F32 WF_DTYPE_F32
+#define BF16 WF_DTYPE_BF16
+#define I32 WF_DTYPE_I32
+
+enum { PIECES_MAX = 8, RANKS_MAX = 6 };
+
+/* Whole tensor `t` of type `d` = rows [r, r + h) of parameter `p`, `w` columns wide. */
+#define ROWS(t, d, p, r, h, w)          \
+    {                                   \
+        t, d, h, w, p, r, 0, 0, 0, h, w \
+    }
+
+struct hand_rank {
+    bool infer;
+    struct hand_piece pieces[PIECES_MAX];
+};
+
+struct refuse_row {
+    const char *name;
+    struct hand_rank ranks[RANKS_MAX];
+    enum wf_status status;
+    const char *says[5];
+};
+
+static const struct hand_param params[] = {{"alpha", 8, 4}, {"beta", 4, 4}};
+
+static const struct refuse_row refuse_rows[] = {
+    {"rows that nobody holds",
+     {{false, {ROWS(0, F32, 0, 0, 4, 4), ROWS(1, F32, 0, 6, 2, 4)}},
+      {true, {ROWS(0, F32, 0, 0, 8, 4)}}},
+     WF_INVALID,
+     {"parameter alpha", "rows 4..5 of [8, 4]", "infer rank 0", "tensor0", "none of the 1 train"}},
+    {"columns that nobody holds",
+     {{false, {{0, F32, 8, 3, 0, 0, 0, 0, 0, 8, 3}}}, {true, {ROWS(0, F32, 0, 0, 8, 4)}}},
+     WF_INVALID,
+     {"parameter alpha", "rows 0..7, columns 3..3", "infer rank 0"}},
+    {"a parameter that nobody holds",
+     {{false, {ROWS(0, F32, 0, 0, 8, 4)}}, {true, {ROWS(0, F32, 1, 0, 4, 4)}}},
+     WF_INVALID,
+     {"parameter beta", "infer rank 0", "any of this parameter"}},
+    {"copies of two types",
+     {{false, {ROWS(0, F32, 0, 0, 8, 4)}},
+      {false, {ROWS(0, BF16, 0, 0, 8, 4)}},
+      {true, {ROWS(0, F32, 0, 0, 8, 4)}}},
+     WF_INVALID,
+     {"parameter alpha", "train rank 0", "f32", "train rank 1", "bf16"}},
+    {"a cast that does not exist",
+     {{false, {ROWS(0, I32, 1, 0, 4, 4)}}, {true, {ROWS(0, BF16, 1, 0, 4, 4)}}},
+     WF_UNSUPPORTED,
+     {"parameter beta", "train rank 0", "i32", "infer rank 0", "bf16"}},
+    {"no infer ranks", {{false, {ROWS(0, F32, 0, 0, 8, 4)}}}, WF_INVALID, {"both sides"}},
+    {"no train ranks", {{true, {ROWS(0, F32, 0, 0, 8, 4)}}}, WF_INVALID, {"both sides"}},
+};
+
+static struct world made;
+
+static void make_ranks(const struct hand_rank *ranks)
+{
+    hand_model(&made, params, sizeof params / sizeof params[0]);
+    for (uint32_t r = 0; r < RANKS_MAX && ranks[r].pieces[0].wide > 0; r++) {
+        hand_rank(&made, ranks[r].infer ? WF_INFER : WF_TRAIN, 0, ranks[r].pieces);
+    }
+}
+
+Test(plan_refuse, names_parameter_ranks_and_box)
+{
+    for (size_t i = 0; i < sizeof refuse_rows / sizeof refuse_rows[0]; i++) {
+        const struct refuse_row *row = &refuse_rows[i];
+        struct wf_plan *plan = NULL;
+        struct wf_error error = {0};
+        make_ranks(row->ranks);
+        enum wf_status status = wf_plan_build(&made.input, &plan, &error);
+        cr_expect_eq(status, row->status, "%s: %s", row->name, wf_status_name(status));
+        cr_expect_eq(error.status, row->status, "%s", row->name);
+        cr_expect_null(plan, "%s", row->name);
+        for (size_t s = 0; s < 5 && row->says[s] != NULL; s++) {
+            cr_expect(strstr(error.text, row->says[s]) != NULL, "%s: no \"%s\" in \"%s\"",
+                      row->name, row->says[s], error.text);
+        }
+        world_free(&made);
+    }
+}
+
+static const struct hand_rank simple_ranks[RANKS_MAX] = {
+    {false, {ROWS(0, F32, 0, 0, 8, 4), ROWS(1, F32, 1, 0, 4, 4)}},
+    {true, {ROWS(0, F32, 0, 0, 8, 4), ROWS(1, F32, 1, 0, 4, 4)}}};
+
+struct broken_row {
+    const char *name;
+    void (*breaks)(void);
+    const char *says;
+};
+
+static void swap_sides(void)
+{
+    made.members[0].side = WF_INFER;
+    made.members[1].side = WF_TRAIN;
+}
+
+static void skip_rank(void)
+{
+    made.members[1].rank = 1;
+}
+
+static void smaller_model(void)
+{
+    made.model->param_count = 1;
+}
+
+static void smaller_param(void)
+{
+    made.model->params[0].elements = 31;
+}
+
+static const struct broken_row broken_rows[] = {
+    {"infer before train", swap_sides, "must be infer rank 1, but is train rank 0"},
+    {"a rank is missing", skip_rank, "must be infer rank 0, but is infer rank 1"},
+    {"a layout of a model with more parameters", smaller_model, "made for another model"},
+    {"a layout of a model with larger parameters", smaller_param, "tensor0, parameter alpha"},
+};
+
+Test(plan_refuse, checks_its_input)
+{
+    for (size_t i = 0; i < sizeof broken_rows / sizeof broken_rows[0]; i++) {
+        struct wf_plan *plan = NULL;
+        struct wf_error error = {0};
+        make_ranks(simple_ranks);
+        broken_rows[i].breaks();
+        cr_expect_eq(wf_plan_build(&made.input, &plan, &error), WF_INVALID, "%s",
+                     broken_rows[i].name);
+        cr_expect(strstr(error.text, broken_rows[i].says) != NULL, "%s: \"%s\"",
+                  broken_rows[i].name, error.text);
+        cr_expect_eq(wf_plan_build(&made.input, &plan, NULL), WF_INVALID, "%s: without an error",
+                     broken_rows[i].name);
+        wf_plan_free(plan);
+        world_free(&made);
+    }
+}
+
+/* --- sources that overlap in part ---------------------------------------------------------------
+ */
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state >> 11;
+}
+
+/* A rectangle of a matrix, as one tensor of its own. */
+static struct hand_piece random_rectangle(uint64_t *state, uint32_t tensor)
+{
+    const struct hand_param *param = &params[0];
+    uint64_t row = next_random(state) % param->rows, column = next_random(state) % param->columns;
+    uint64_t high = 1 + next_random(state) % (param->rows - row);
+    uint64_t wide = 1 + next_random(state) % (param->columns - column);
+    return (struct hand_piece){tensor, F32, high, wide, 0, row, column, 0, 0, high, wide};
+}
+
+/* Each rank shows two rectangles; the last train rank shows everything, or the target is refused.
+ */
+static bool make_overlap(uint64_t *state)
+{
+    uint32_t train = 1 + (uint32_t)(next_random(state) % 4),
+             infer = 1 + (uint32_t)(next_random(state) % 2);
+    bool complete = next_random(state) % 4 > 0;
+    hand_model(&made, params, 2);
+    for (uint32_t r = 0; r < train + infer; r++) {
+        struct hand_piece pieces[3] = {random_rectangle(state, 0), random_rectangle(state, 1)};
+        if (complete && r + 1 == train) {
+            pieces[0] = (struct hand_piece)ROWS(0, F32, 0, 0, 8, 4);
+        }
+        hand_rank(&made, r < train ? WF_TRAIN : WF_INFER, r % 3, pieces);
+    }
+    return complete;
+}
+
+/* By hand: is every element that an infer rank needs on some train rank? */
+static bool all_held(void)
+{
+    bool held[64] = {false}, all = true;
+    for (unsigned pass = 0; pass < 2; pass++) {
+        for (uint32_t m = 0; m < made.input.member_count; m++) {
+            const struct wf_layout *layout = made.members[m].layout;
+            for (uint32_t i = 0; i < layout->piece_count; i++) {
+                struct wf_nest nest = wf_layout_nest(layout, i);
+                for (uint64_t e = 0; e < wf_nest_elements(&nest); e++) {
+                    uint64_t element = nest.param_first, rest = e;
+                    for (uint32_t a = nest.axis_count; a-- > 0;) {
+                        element += rest % nest.axes[a].count * nest.axes[a].param_step;
+                        rest /= nest.axes[a].count;
+                    }
+                    if (pass == 0 && made.members[m].side == WF_TRAIN) {
+                        held[element] = true;
+                    } else if (pass == 1 && made.members[m].side == WF_INFER) {
+                        all = all && held[element];
+                    }
+                }
+            }
+        }
+    }
+    return all;
+}
+
+Test(plan_refuse, overlapping_sources_are_cut)
+{
+    uint64_t state = 0x5eed0001;
+    unsigned planned = 0, refused = 0;
+    for (unsigned i = 0; i < 3000; i++) {
+        char wrong[256];
+        struct wf_plan *plan = NULL;
+        struct wf_error error = {0};
+        make_overlap(&state);
+        bool held = all_held();
+        enum wf_status status = wf_plan_build(&made.input, &plan, &error);
+        cr_assert_eq(status, held ? WF_OK : WF_INVALID, "case %u: %s %s", i, wf_status_name(status),
+                     error.text);
+        if (status == WF_OK) {
+            cr_assert_eq(world_move(&made, plan, wrong, sizeof wrong), 0, "case %u: %s", i, wrong);
+            cr_assert_eq(wf_plan_prove(&made.input, plan, &error), WF_OK, "case %u: %s", i,
+                         error.text);
+        }
+        planned += held;
+        refused += !held;
+        wf_plan_free(plan);
+        world_free(&made);
+    }
+    cr_expect_gt(planned, 1000);
+    cr_expect_gt(refused, 100);
+}
