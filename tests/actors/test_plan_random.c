@@ -94,7 +94,7 @@ Test(plan_random, pairs_of_recipes)
     uint64_t state = 0x5eed0002;
     unsigned pairs = 0;
     for (unsigned i = 0; i < TRIES_MAX && pairs < PAIRS_WANTED; i++) {
-        char config[1024], train[256], infer[2][256], name[1800];
+        char config[1024], train[256], infer[2][256], name[2048];
         struct world_spec spec = {.config = config, .train = train, .infer = {infer[0]}};
         struct world_sizes sizes = random_sizes(&state);
         world_config(&sizes, config, sizeof config);
@@ -144,8 +144,17 @@ Test(plan_random, every_number_of_ranks)
             char config[1024], train[64], infer[64], name[160];
             struct world_spec spec = {.config = config, .train = train, .infer = {infer}};
             unsigned heads = s == 2 ? n : 2;
-            struct world_sizes sizes = {"llama", 8, s == 1 ? n : 1, 70,   heads,
-                                        heads,   2, s == 2 ? n : 4, true, "float32"};
+            /* vLLM pads to 64 rows and cuts what it padded. */
+            struct world_sizes sizes = {.family = "llama",
+                                        .hidden = 8,
+                                        .layers = s == 1 ? n : 1,
+                                        .vocab = s == 2 ? 64 * n - 3 : 70,
+                                        .query_heads = heads,
+                                        .kv_heads = heads,
+                                        .head_dim = 2,
+                                        .intermediate = s == 2 ? n : 4,
+                                        .tied = true,
+                                        .dtype = "float32"};
             unsigned other = s == 2 ? n : 65 - n;
             struct wf_error error = {0};
             world_config(&sizes, config, sizeof config);
