@@ -269,7 +269,7 @@ static enum wf_status parse_keys(struct slice rest, struct wf_recipe *recipe,
 static void set_defaults(const struct wf_engine *engine, struct wf_recipe *recipe)
 {
     *recipe = (struct wf_recipe){
-        .engine = engine, .tp = 1, .pp = 1, .dp = 1, .cp = 1, .vpp = 1, .engines = 1};
+        .engine = engine, .tp = 1, .pp = 1, .dp = 1, .cp = 1, .vpp = 1, .engines = 1, .ep = 1};
     for (const char *const *series = engine->versions; series && *series; series++) {
         snprintf(recipe->version, sizeof recipe->version, "%s", *series);
     }

@@ -65,7 +65,7 @@ static bool parse_tensor(char **fields, size_t count, struct wf_case_line *line)
         line->target = fields[2];
         return true;
     }
-    if (count < 3) {
+    if (count < 3 || count > FIELDS_MAX) {
         return false;
     }
     line->name = fields[0];
