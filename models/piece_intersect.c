@@ -53,7 +53,7 @@ struct meeting {
 
 /* --- emitting -------------------------------------------------------------------------------- */
 
-/* One axis more than a box can have is enough while it is being built from outer to inner. */
+/* The axes of a box before it is known whether they fit. */
 struct axis_list {
     uint32_t count;
     struct {
@@ -90,35 +90,6 @@ static bool count_box(struct meeting *meeting)
     return true;
 }
 
-/* Emits the box; axes that do not fit into it are written out, outermost first. */
-static bool emit_list(struct meeting *meeting, const struct axis_list *list, uint32_t from,
-                      const struct wf_box *corner)
-{
-    struct wf_box box = *corner;
-    if (list->count - from > WF_AXES_MAX) {
-        for (uint64_t i = 0; i < list->axes[from].count; i++) {
-            if (!emit_list(meeting, list, from + 1, &box)) {
-                return false;
-            }
-            box.src_offset += (uint64_t)list->axes[from].src_step;
-            box.dst_offset += (uint64_t)list->axes[from].dst_step;
-        }
-        return true;
-    }
-    box.elements = 1;
-    for (uint32_t a = from; a < list->count; a++) {
-        box.axes[box.axis_count].count = list->axes[a].count;
-        box.axes[box.axis_count].src_step = list->axes[a].src_step;
-        box.axes[box.axis_count++].dst_step = list->axes[a].dst_step;
-        box.elements *= list->axes[a].count;
-    }
-    if (!count_box(meeting)) {
-        return false;
-    }
-    meeting->stopped = !meeting->emit(meeting->user, &box);
-    return !meeting->stopped;
-}
-
 /* Where the corner of `digits` stands in a side's tensor. Arithmetic is modulo 2^64: partial sums
  * may leave the range, the result does not. */
 static uint64_t offset_of(const struct meeting *meeting, const struct side *side,
@@ -146,24 +117,61 @@ static int64_t step_of(const struct meeting *meeting, const struct side *side, u
                      (meeting->chain[digit] / side->spans[s].step));
 }
 
-/* src's digits were clipped to dst's while they were enumerated: they are the common box. */
-static bool emit_common(struct meeting *meeting)
+static bool emit_list(struct meeting *meeting, const struct axis_list *list, struct wf_box *box)
 {
-    const struct interval *digits = meeting->src.digits;
-    struct wf_box corner = {.src_offset = offset_of(meeting, &meeting->src, digits),
-                            .dst_offset = offset_of(meeting, &meeting->dst, digits)};
+    box->elements = 1;
+    box->axis_count = list->count;
+    for (uint32_t a = 0; a < list->count; a++) {
+        box->axes[a].count = list->axes[a].count;
+        box->axes[a].src_step = list->axes[a].src_step;
+        box->axes[a].dst_step = list->axes[a].dst_step;
+        box->elements *= list->axes[a].count;
+    }
+    if (!count_box(meeting)) {
+        return false;
+    }
+    meeting->stopped = !meeting->emit(meeting->user, box);
+    return !meeting->stopped;
+}
+
+static bool emit_common(struct meeting *meeting, const struct interval *digits);
+
+/* A box of too many axes: its outermost digit is written out. */
+static bool emit_by_outermost(struct meeting *meeting, const struct interval *digits)
+{
+    struct interval one[DIGITS_MAX];
+    memcpy(one, digits, sizeof one);
+    uint32_t d = meeting->digit_count - 1;
+    while (digits[d].high - digits[d].low == 1) {
+        d--;
+    }
+    for (uint64_t value = digits[d].low; value < digits[d].high; value++) {
+        one[d] = (struct interval){value, value + 1};
+        if (!emit_common(meeting, one)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* `digits` is the box that both sides have in common. */
+static bool emit_common(struct meeting *meeting, const struct interval *digits)
+{
+    struct wf_box box = {.src_offset = offset_of(meeting, &meeting->src, digits),
+                         .dst_offset = offset_of(meeting, &meeting->dst, digits)};
     struct axis_list list = {0};
     for (uint32_t r = 0; r < meeting->repeat_count; r++) {
         add_axis(&list, meeting->repeats[r].count, 0, meeting->repeats[r].tensor_step);
     }
     for (uint32_t d = meeting->digit_count; d-- > 0;) {
-        corner.param_first += digits[d].low * meeting->chain[d];
+        box.param_first += digits[d].low * meeting->chain[d];
         if (digits[d].high - digits[d].low > 1) {
             add_axis(&list, digits[d].high - digits[d].low, step_of(meeting, &meeting->src, d),
                      step_of(meeting, &meeting->dst, d));
         }
     }
-    return emit_list(meeting, &list, 0, &corner);
+    return list.count > WF_AXES_MAX ? emit_by_outermost(meeting, digits)
+                                    : emit_list(meeting, &list, &box);
 }
 
 /* --- digit boxes ----------------------------------------------------------------------------- */
@@ -221,7 +229,7 @@ static bool walk_span(struct meeting *meeting, struct side *side, const struct i
 {
     if (s == side->span_count) {
         if (clip != NULL) {
-            return emit_common(meeting);
+            return emit_common(meeting, side->digits); /* clipped to dst's: what is common */
         }
         return count_box(meeting) &&
                walk_span(meeting, &meeting->src, meeting->dst.digits, 0, false);

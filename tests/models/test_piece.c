@@ -183,6 +183,23 @@ Test(piece, endless_unrolling_is_refused)
     cr_assert(strstr(error.text, "common factors") != NULL, "%s", error.text);
 }
 
+static bool stop_at_once(void *user, const struct wf_nest *nest)
+{
+    *(uint64_t *)user += wf_nest_elements(nest);
+    return false;
+}
+
+/* Ten elements a row, of which a cut takes three of every four: the parameter has no digit of four,
+ * so each group becomes a nest of its own. */
+Test(piece, composition_can_stop)
+{
+    const struct wf_nest inner = NEST(0, 0, 2, 2, {5, 10, 24}, {10, 1, 2});
+    const struct wf_nest outer = NEST(0, 0, 2, 3, {5, 12, 18}, {3, 4, 6}, {3, 1, 2});
+    uint64_t elements = 0;
+    cr_assert_eq(wf_nest_compose(&inner, &outer, stop_at_once, &elements, NULL), WF_OK);
+    cr_assert_eq(elements, 5 * 3);
+}
+
 Test(piece, compose_refuses_what_it_cannot_read)
 {
     const struct wf_nest plain = NEST(0, 0, 2, 1, {8, 1, 2}), wide = NEST(0, 0, 4, 1, {8, 1, 4}),

@@ -233,6 +233,23 @@ Test(piece_random, intersection_is_what_brute_force_finds, .timeout = 60)
               "the random nests are too tame: %u %u %u", several, unchained, repeated);
 }
 
+/* 512 elements as nine binary digits: each side turns its digits round in pairs, but other pairs.
+ */
+Test(piece_random, a_box_of_nine_axes_is_written_out)
+{
+    static struct expectation expected;
+    const struct wf_nest src = {
+        0, 0, 2, 5, {{4, 128, 4}, {4, 32, 16}, {4, 8, 64}, {4, 2, 256}, {2, 1, 2}}};
+    const struct wf_nest dst = {
+        0, 0, 2, 5, {{2, 256, 512}, {4, 64, 2}, {4, 16, 8}, {4, 4, 32}, {4, 1, 128}}};
+    cr_assert_eq(wf_nest_check(&src, 512, 1024, NULL), WF_OK);
+    cr_assert_eq(wf_nest_check(&dst, 512, 1024, NULL), WF_OK);
+    expect_intersection(&expected, &src, &dst);
+    cr_assert_eq(wf_nest_intersect(&src, &dst, take_box, &expected, NULL), WF_OK);
+    cr_expect_eq(expected.emitted, 2);
+    cr_expect(!expected.wrong && expected.missing == 0);
+}
+
 static bool take_nest(void *user, const struct wf_nest *nest)
 {
     struct expectation *expected = user;
