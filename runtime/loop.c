@@ -32,10 +32,7 @@ struct wf_loop {
     struct wf_loop_stats stats;
 };
 
-struct wf_scheduler *wf_loop_scheduler(struct wf_loop *loop)
-{
-    return &loop->scheduler;
-}
+_Static_assert(offsetof(struct wf_loop, scheduler) == 0, "wf_loop_scheduler relies on it");
 
 static void assert_here(struct wf_loop *loop)
 {
@@ -221,8 +218,8 @@ uint64_t wf_loop_next_timer_ns(struct wf_loop *loop)
 
 static void bind_thread(struct wf_loop *loop)
 {
-    assert_here(loop);
     if (!wf_scheduler_is_here(&loop->scheduler)) {
+        assert_here(loop);
         atomic_store_explicit(&loop->scheduler.thread, pthread_self(), memory_order_relaxed);
     }
 }
@@ -239,7 +236,7 @@ bool wf_loop_turn(struct wf_loop *loop)
     }
     if (loop->poller != NULL) {
         look(loop);
-        moved |= dispatch_watches(loop);
+        moved |= loop->poller->ready_first != NULL && dispatch_watches(loop);
     }
     if (has_timers) {
         moved |= wf_timers_fire(&loop->timers, loop->now_ns);

@@ -107,27 +107,3 @@ void wf_mailbox_close(struct wf_mailbox *box)
 {
     atomic_fetch_or_explicit(&box->head, FLAG_CLOSED, memory_order_acq_rel);
 }
-
-/* Lists belong to one thread: relaxed accesses are plain ones. */
-void wf_mail_list_push(struct wf_mail_list *list, struct wf_mail *mail)
-{
-    atomic_store_explicit(&mail->next, NULL, memory_order_relaxed);
-    if (list->last == NULL) {
-        list->first = mail;
-    } else {
-        atomic_store_explicit(&list->last->next, mail, memory_order_relaxed);
-    }
-    list->last = mail;
-}
-
-struct wf_mail *wf_mail_list_pop(struct wf_mail_list *list)
-{
-    struct wf_mail *mail = list->first;
-    if (mail != NULL) {
-        list->first = atomic_load_explicit(&mail->next, memory_order_relaxed);
-        if (list->first == NULL) {
-            list->last = NULL;
-        }
-    }
-    return mail;
-}

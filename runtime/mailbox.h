@@ -47,7 +47,30 @@ bool wf_mailbox_mark_empty(struct wf_mailbox *box);
 /* Consumer. Later pushes give CLOSED; what is queued stays to be popped. */
 void wf_mailbox_close(struct wf_mailbox *box);
 
-void wf_mail_list_push(struct wf_mail_list *list, struct wf_mail *mail);
-struct wf_mail *wf_mail_list_pop(struct wf_mail_list *list);
+/* Lists are in the header because every message within a loop passes through two of them. They
+ * belong to one thread: relaxed accesses are plain ones. */
+static inline void wf_mail_list_push(struct wf_mail_list *list, struct wf_mail *mail)
+{
+    atomic_store_explicit(&mail->next, NULL, memory_order_relaxed);
+    if (list->last == NULL) {
+        list->first = mail;
+    } else {
+        atomic_store_explicit(&list->last->next, mail, memory_order_relaxed);
+    }
+    list->last = mail;
+}
+
+/* NULL: empty. */
+static inline struct wf_mail *wf_mail_list_pop(struct wf_mail_list *list)
+{
+    struct wf_mail *mail = list->first;
+    if (mail != NULL) {
+        list->first = atomic_load_explicit(&mail->next, memory_order_relaxed);
+        if (list->first == NULL) {
+            list->last = NULL;
+        }
+    }
+    return mail;
+}
 
 #endif

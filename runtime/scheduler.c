@@ -13,29 +13,15 @@ static struct wf_actor *of_wake_link(struct wf_mail *link)
     return (struct wf_actor *)((char *)link - offsetof(struct wf_actor, wake_link));
 }
 
-/* A value of the wake list's head that is no actor. */
 static struct wf_mail *sleeping(void)
 {
-    return (struct wf_mail *)(uintptr_t)1;
+    return (struct wf_mail *)(uintptr_t)WF_SCHEDULER_SLEEPING;
 }
 
 void wf_scheduler_init(struct wf_scheduler *scheduler)
 {
     atomic_init(&scheduler->wakes, NULL);
     atomic_init(&scheduler->thread, (pthread_t)0);
-}
-
-void wf_scheduler_assert_here(struct wf_scheduler *scheduler)
-{
-    pthread_t thread = atomic_load_explicit(&scheduler->thread, memory_order_relaxed);
-    WF_ASSERT(thread == (pthread_t)0 || thread == pthread_self());
-}
-
-void wf_scheduler_add(struct wf_scheduler *scheduler, struct wf_actor *actor)
-{
-    actor->scheduled = true;
-    wf_mail_list_push(&scheduler->run, &actor->run_link);
-    scheduler->runnable++;
 }
 
 void wf_scheduler_remove(struct wf_scheduler *scheduler, struct wf_actor *actor)
@@ -93,12 +79,6 @@ bool wf_scheduler_take_wakes(struct wf_scheduler *scheduler)
     return true;
 }
 
-bool wf_scheduler_has_work(struct wf_scheduler *scheduler)
-{
-    struct wf_mail *woken = atomic_load_explicit(&scheduler->wakes, memory_order_relaxed);
-    return scheduler->runnable != 0 || (woken != NULL && woken != sleeping());
-}
-
 bool wf_scheduler_try_sleep(struct wf_scheduler *scheduler)
 {
     struct wf_mail *expected = NULL;
@@ -108,26 +88,24 @@ bool wf_scheduler_try_sleep(struct wf_scheduler *scheduler)
                                                    memory_order_relaxed, memory_order_relaxed);
 }
 
-/* Takes the first of the run list; with a chooser any of its first `count`, which are there. */
-static struct wf_actor *pick(struct wf_scheduler *scheduler, size_t count, struct wf_env *chooser)
+/* Takes any of the run list's first `count`, which are there, by choice. */
+static struct wf_mail *pick(struct wf_scheduler *scheduler, size_t count, struct wf_env *chooser)
 {
-    uint64_t skip = chooser != NULL && count > 1 ? chooser->ops->choose(chooser, count) : 0;
+    uint64_t skip = count > 1 ? chooser->ops->choose(chooser, count) : 0;
     struct wf_mail *before = NULL, *link = scheduler->run.first;
     for (; skip > 0; skip--) {
         before = link;
         link = atomic_load_explicit(&link->next, memory_order_relaxed);
     }
     if (before == NULL) {
-        wf_mail_list_pop(&scheduler->run);
-    } else {
-        struct wf_mail *next = atomic_load_explicit(&link->next, memory_order_relaxed);
-        atomic_store_explicit(&before->next, next, memory_order_relaxed);
-        if (next == NULL) {
-            scheduler->run.last = before;
-        }
+        return wf_mail_list_pop(&scheduler->run);
     }
-    scheduler->runnable--;
-    return of_run_link(link);
+    struct wf_mail *next = atomic_load_explicit(&link->next, memory_order_relaxed);
+    atomic_store_explicit(&before->next, next, memory_order_relaxed);
+    if (next == NULL) {
+        scheduler->run.last = before;
+    }
+    return link;
 }
 
 bool wf_scheduler_pass(struct wf_scheduler *scheduler, struct wf_env *chooser)
@@ -136,12 +114,17 @@ bool wf_scheduler_pass(struct wf_scheduler *scheduler, struct wf_env *chooser)
     size_t count = scheduler->runnable;
     /* Handlers may take others off the list (fini), so it can be shorter than what is left. */
     for (size_t left = count; left > 0 && scheduler->runnable > 0; left--) {
-        size_t among = left < scheduler->runnable ? left : scheduler->runnable;
-        struct wf_actor *actor = pick(scheduler, among, chooser);
+        struct wf_mail *link;
         unsigned limit = WF_TURN_MESSAGES;
-        if (chooser != NULL) {
+        if (chooser == NULL) {
+            link = wf_mail_list_pop(&scheduler->run);
+        } else {
+            link =
+                pick(scheduler, left < scheduler->runnable ? left : scheduler->runnable, chooser);
             limit = 1 + (unsigned)chooser->ops->choose(chooser, WF_TURN_MESSAGES);
         }
+        scheduler->runnable--;
+        struct wf_actor *actor = of_run_link(link);
         scheduler->running = actor;
         if (wf_actor_run(actor, limit)) {
             wf_scheduler_add(scheduler, actor);

@@ -22,6 +22,9 @@
 
 #include "runtime/actor.h"
 #include "runtime/env.h"
+#include "runtime/status.h"
+
+enum { WF_SCHEDULER_SLEEPING = 1 }; /* a value of `wakes` that is no actor */
 
 struct wf_scheduler {
     _Alignas(64) _Atomic(struct wf_mail *) wakes; /* the stack of wake_links */
@@ -42,10 +45,19 @@ static inline bool wf_scheduler_is_here(struct wf_scheduler *scheduler)
     return atomic_load_explicit(&scheduler->thread, memory_order_relaxed) == pthread_self();
 }
 /* Asserts that no other thread runs this loop. */
-void wf_scheduler_assert_here(struct wf_scheduler *scheduler);
+static inline void wf_scheduler_assert_here(struct wf_scheduler *scheduler)
+{
+    pthread_t thread = atomic_load_explicit(&scheduler->thread, memory_order_relaxed);
+    WF_ASSERT(thread == (pthread_t)0 || thread == pthread_self());
+}
 
 /* Loop thread. Puts an actor that is not scheduled on the run list. */
-void wf_scheduler_add(struct wf_scheduler *scheduler, struct wf_actor *actor);
+static inline void wf_scheduler_add(struct wf_scheduler *scheduler, struct wf_actor *actor)
+{
+    actor->scheduled = true;
+    wf_mail_list_push(&scheduler->run, &actor->run_link);
+    scheduler->runnable++;
+}
 /* Loop thread. Takes a scheduled actor off the run list, wherever it is. */
 void wf_scheduler_remove(struct wf_scheduler *scheduler, struct wf_actor *actor);
 /* Another thread, after WF_PUSH_SCHEDULE. True: the loop sleeps, the caller must wake it. */
@@ -53,7 +65,12 @@ bool wf_scheduler_wake(struct wf_scheduler *scheduler, struct wf_actor *actor);
 /* Loop thread. Moves what others woke to the run list; true if there was any. */
 bool wf_scheduler_take_wakes(struct wf_scheduler *scheduler);
 /* Loop thread: is anything on the run list or the wake list? */
-bool wf_scheduler_has_work(struct wf_scheduler *scheduler);
+static inline bool wf_scheduler_has_work(struct wf_scheduler *scheduler)
+{
+    return scheduler->runnable != 0 ||
+           (uintptr_t)atomic_load_explicit(&scheduler->wakes, memory_order_relaxed) >
+               WF_SCHEDULER_SLEEPING;
+}
 /* Loop thread, before it blocks. False: somebody was woken, do not. After blocking take_wakes ends
  * the sleep. */
 bool wf_scheduler_try_sleep(struct wf_scheduler *scheduler);
@@ -65,8 +82,11 @@ bool wf_scheduler_pass(struct wf_scheduler *scheduler, struct wf_env *chooser);
 /* In actor.c: handles up to `limit` messages; true if the actor must run again. */
 bool wf_actor_run(struct wf_actor *actor, unsigned limit);
 
-/* In loop.c: every loop begins with its scheduler. */
-struct wf_scheduler *wf_loop_scheduler(struct wf_loop *loop);
+/* Every loop begins with its scheduler (asserted in loop.c). */
+static inline struct wf_scheduler *wf_loop_scheduler(struct wf_loop *loop)
+{
+    return (struct wf_scheduler *)loop;
+}
 /* In loop.c, any thread: makes a blocked poller return. */
 void wf_loop_wake(struct wf_loop *loop);
 
