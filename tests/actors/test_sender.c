@@ -1,0 +1,273 @@
+/* test_sender.c - what a Sender says to readers that are wrong, and to strangers. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "actors/sender.h"
+#include "tests/actors/stage.h"
+
+static const struct stage_options plain = {
+    .train = "megatron:tp=1", .infer = "vllm:tp=1", .share_memory = true};
+
+/* A connection to the Sender that the test writes by hand, from the infer rank's loop. */
+struct caller {
+    struct wf_actor actor;
+    struct stage_rank *from;
+    uint64_t conn;
+    bool challenged, closed;
+    uint32_t regions;
+    struct wf_frame_peer_refused refused;
+    bool is_refused;
+};
+
+static void take_frame(struct caller *caller, const struct wf_wire_msg *msg)
+{
+    struct wf_frame frame;
+    struct wf_error error;
+    cr_assert_eq(wf_frame_decode(msg->bytes, msg->len_bytes, &frame, &error), WF_OK, "%s",
+                 error.text);
+    caller->challenged = caller->challenged || frame.type == WF_FRAME_challenge;
+    caller->regions += frame.type == WF_FRAME_peer_region;
+    if (frame.type == WF_FRAME_peer_refused) {
+        caller->is_refused = true;
+        caller->refused = frame.peer_refused;
+    }
+    wf_frame_fini(&frame);
+}
+
+static enum wf_verdict take(struct wf_actor *self, struct wf_msg *msg)
+{
+    struct caller *caller = (struct caller *)((char *)self - offsetof(struct caller, actor));
+    if (msg->kind == WF_WIRE_FRAME) {
+        take_frame(caller, (struct wf_wire_msg *)msg);
+    } else if (msg->kind == WF_WIRE_CLOSED) {
+        caller->closed = true;
+    }
+    return WF_FREE;
+}
+
+static bool is_challenged(void *user)
+{
+    return ((struct caller *)user)->challenged;
+}
+
+static bool is_closed(void *user)
+{
+    return ((struct caller *)user)->closed;
+}
+
+static bool has_regions(void *user)
+{
+    return ((struct caller *)user)->regions > 0;
+}
+
+static bool was_refused(void *user)
+{
+    return ((struct caller *)user)->is_refused;
+}
+
+static void call(struct stage *stage, struct caller *caller)
+{
+    memset(caller, 0, sizeof *caller);
+    caller->from = stage_infer(stage, 0);
+    wf_actor_init(&caller->actor, caller->from->rank.loop, "caller", take);
+    struct wf_env *env = caller->from->env;
+    struct wf_error error;
+    cr_assert_eq(env->ops->connect(env, &caller->actor, stage_train(stage, 0)->rank.address,
+                                   &caller->conn, &error),
+                 WF_OK, "%s", error.text);
+    cr_assert(stage_run(stage, is_challenged, caller));
+}
+
+static void hang_up(struct caller *caller)
+{
+    struct wf_env *env = caller->from->env;
+    env->ops->close(env, caller->conn);
+    wf_actor_close(&caller->actor);
+    wf_actor_fini(&caller->actor);
+}
+
+static struct wf_frame_peer_hello good_hello(struct stage *stage)
+{
+    const struct wf_rank *infer = &stage_infer(stage, 0)->rank;
+    const struct wf_agreed *agreed = stage_train(stage, 0)->rank.sender->agreed;
+    return (struct wf_frame_peer_hello){.proto_min = WF_PROTOCOL_MIN,
+                                        .proto_max = WF_PROTOCOL_MAX,
+                                        .job = "stage",
+                                        .incarnation = infer->incarnation,
+                                        .source_incarnation =
+                                            stage_train(stage, 0)->rank.incarnation,
+                                        .input = agreed->plan->input_hash,
+                                        .edge = agreed->plan->edges[0].hash};
+}
+
+static void say(struct caller *caller, enum wf_frame_type type, const void *fields)
+{
+    cr_assert_eq(wf_frame_send(caller->from->env, caller->conn, type, fields, -1), WF_OK);
+}
+
+/* --- hellos
+ * ------------------------------------------------------------------------------------------- */
+
+static void newer_protocol(struct wf_frame_peer_hello *hello)
+{
+    hello->proto_min = hello->proto_max = 200;
+}
+
+static void another_job(struct wf_frame_peer_hello *hello)
+{
+    snprintf(hello->job, sizeof hello->job, "elsewhere");
+}
+
+static void another_rank(struct wf_frame_peer_hello *hello)
+{
+    hello->source_rank = 5;
+}
+
+static void another_life(struct wf_frame_peer_hello *hello)
+{
+    hello->source_incarnation++;
+}
+
+static void another_input(struct wf_frame_peer_hello *hello)
+{
+    hello->input.high++;
+}
+
+static void another_edge(struct wf_frame_peer_hello *hello)
+{
+    hello->edge.low++;
+}
+
+static const struct {
+    const char *name;
+    void (*spoil)(struct wf_frame_peer_hello *hello);
+    enum wf_status status;
+    const char *says;
+} hello_rows[] = {
+    {"another protocol", newer_protocol, WF_PROTOCOL, "one version of weft"},
+    {"another job", another_job, WF_REFUSED, "this is job \"stage\", not \"elsewhere\""},
+    {"meant for another rank", another_rank, WF_REFUSED, "this is train rank 0, not 5"},
+    {"meant for an earlier life", another_life, WF_STALE, "train rank 0 was restarted"},
+    {"another input", another_input, WF_DISAGREE, "infer rank 0 planned from input"},
+    {"another edge", another_edge, WF_DISAGREE, "infer rank 0 has edge hash"},
+};
+
+Test(sender, hellos_are_checked_before_regions_are_shown)
+{
+    struct stage stage;
+    stage_open(&stage, &plain);
+    stage_plan(&stage);
+    for (size_t i = 0; i < sizeof hello_rows / sizeof hello_rows[0]; i++) {
+        struct caller caller;
+        call(&stage, &caller);
+        struct wf_frame_peer_hello hello = good_hello(&stage);
+        hello_rows[i].spoil(&hello);
+        say(&caller, WF_FRAME_peer_hello, &hello);
+        cr_assert(stage_run(&stage, is_closed, &caller), "%s", hello_rows[i].name);
+        cr_assert(caller.is_refused, "%s", hello_rows[i].name);
+        cr_assert_eq(caller.refused.status, hello_rows[i].status, "%s", hello_rows[i].name);
+        cr_assert_not_null(strstr(caller.refused.text, hello_rows[i].says), "%s: %s",
+                           hello_rows[i].name, caller.refused.text);
+        cr_assert_eq(caller.regions, 0, "%s", hello_rows[i].name);
+        hang_up(&caller);
+    }
+    stage_close(&stage);
+}
+
+Test(sender, a_good_hello_gets_the_regions)
+{
+    struct stage stage;
+    stage_open(&stage, &plain);
+    stage_plan(&stage);
+    struct caller caller;
+    call(&stage, &caller);
+    struct wf_frame_peer_hello hello = good_hello(&stage);
+    say(&caller, WF_FRAME_peer_hello, &hello);
+    cr_assert(stage_run(&stage, has_regions, &caller));
+    cr_assert_not(caller.is_refused);
+    hang_up(&caller);
+    stage_close(&stage);
+}
+
+Test(sender, a_hello_may_come_before_the_plan_that_knows_it)
+{
+    struct stage stage;
+    stage_open(&stage, &plain);
+    stage_plan(&stage);
+    struct caller caller;
+    call(&stage, &caller);
+    struct wf_frame_peer_hello hello = good_hello(&stage);
+    hello.incarnation = ++stage_infer(&stage, 0)->rank.incarnation;
+    say(&caller, WF_FRAME_peer_hello, &hello);
+    stage.epoch++;
+    stage_plan(&stage);
+    cr_assert(stage_run(&stage, has_regions, &caller));
+    cr_assert_not(caller.is_refused);
+    hang_up(&caller);
+    stage_close(&stage);
+}
+
+/* --- strangers
+ * ------------------------------------------------------------------------------------------ */
+
+Test(sender, nonsense_ends_the_connection)
+{
+    static const struct {
+        const char *name;
+        enum wf_frame_type type;
+    } rows[] = {{"a request before the hello", WF_FRAME_grant_request},
+                {"a frame of the server", WF_FRAME_heartbeat},
+                {"its own kind of frame", WF_FRAME_digest},
+                {"bytes", WF_FRAME_TYPE_NONE}};
+    struct stage stage;
+    stage_open(&stage, &plain);
+    stage_plan(&stage);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct caller caller;
+        const union {
+            struct wf_frame_grant_request request;
+            struct wf_frame_heartbeat heartbeat;
+            struct wf_frame_digest digest;
+        } zero = {0};
+        call(&stage, &caller);
+        if (rows[i].type != WF_FRAME_TYPE_NONE) {
+            say(&caller, rows[i].type, &zero);
+        } else {
+            struct wf_env *env = caller.from->env;
+            cr_assert_eq(env->ops->send(env, caller.conn, "GET / HTTP/1.0", 14, -1), WF_OK);
+        }
+        cr_assert(stage_run(&stage, is_closed, &caller), "%s", rows[i].name);
+        cr_assert(caller.is_refused, "%s", rows[i].name);
+        cr_assert_eq(caller.refused.status, WF_PROTOCOL, "%s", rows[i].name);
+        hang_up(&caller);
+    }
+    cr_assert_eq(stage_train(&stage, 0)->rank.sender->peer_count, 1, "only the real reader stays");
+    stage_close(&stage);
+}
+
+Test(sender, an_old_key_is_refused_and_a_current_one_served_on_one_connection)
+{
+    struct stage stage;
+    stage_open(&stage, &plain);
+    stage_plan(&stage);
+    struct wf_round_key key = stage_key(&stage, 4, 2), old = stage_key(&stage, 4, 1);
+    struct stage_rank *train = stage_train(&stage, 0);
+    stage_send(train, wf_sender_actor(train->rank.sender), WF_LOCAL_GRANT, &key, 0);
+    struct caller caller;
+    call(&stage, &caller);
+    struct wf_frame_peer_hello hello = good_hello(&stage);
+    say(&caller, WF_FRAME_peer_hello, &hello);
+    cr_assert(stage_run(&stage, has_regions, &caller));
+    struct wf_frame_grant_request request = {.round = old};
+    say(&caller, WF_FRAME_grant_request, &request);
+    cr_assert(stage_run(&stage, was_refused, &caller));
+    cr_assert_eq(caller.refused.status, WF_STALE);
+    cr_assert(wf_round_key_equal(&caller.refused.round, &old));
+    cr_assert_not_null(strstr(caller.refused.text, "attempt 1 of version 1.1.4"), "%s",
+                       caller.refused.text);
+    cr_assert_not(caller.closed);
+    hang_up(&caller);
+    stage_close(&stage);
+}
