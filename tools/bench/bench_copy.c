@@ -47,12 +47,14 @@ static double measure_copy(void *context)
     return rate(copying->half_bytes, start_ns);
 }
 
+/* All of it, whatever the case moves: a C library may copy less than the caches hold in another
+ * way, which is slower here. */
 static double measure_memcpy(void *context)
 {
     const struct copying *copying = context;
     uint64_t start_ns = wf_bench_now_ns();
-    memcpy(copying->dst, copying->src, copying->half_bytes);
-    return rate(copying->half_bytes, start_ns);
+    memcpy(copying->dst, copying->src, SIDE_BYTES);
+    return rate(SIDE_BYTES, start_ns);
 }
 
 static double measure_digest(void *context)
@@ -174,7 +176,7 @@ enum wf_status wf_bench_copy(struct wf_bench *bench, struct wf_error *error)
                               .dst = aligned_alloc(4096, SIDE_BYTES)};
     const struct wf_bench_case copy = {.unit = "GB/s",
                                        .measure = measure_copy,
-                                       .limit_how = "memcpy of (bytes read + written) / 2",
+                                       .limit_how = "memcpy of 256 MiB",
                                        .limit = measure_memcpy};
     const struct wf_bench_case digest = {.unit = "GB/s",
                                          .measure = measure_digest,
