@@ -87,14 +87,18 @@ static void job_ended(void *user, const struct wf_error *why)
 }
 
 /* "HOST:PORT" is TCP; other forms carry their scheme. */
-static void address_of(const struct arguments *arguments, const struct wf_job_file *job,
-                       char out[WF_ADDRESS_MAX])
+static enum wf_status address_of(const struct arguments *arguments, const struct wf_job_file *job,
+                                 char out[WF_ADDRESS_MAX], struct wf_error *error)
 {
     const char *text = arguments->listen != NULL       ? arguments->listen
                        : job->server.listen[0] != '\0' ? job->server.listen
                                                        : "unix:@weft-server-*";
     bool scheme = strncmp(text, "tcp:", 4) == 0 || strncmp(text, "unix:", 5) == 0;
-    snprintf(out, WF_ADDRESS_MAX, "%s%s", scheme ? "" : "tcp:", text);
+    if (snprintf(out, WF_ADDRESS_MAX, "%s%s", scheme ? "" : "tcp:", text) >= WF_ADDRESS_MAX) {
+        return wf_error_set(error, WF_INVALID, "--listen: the address is longer than %d bytes",
+                            WF_ADDRESS_MAX - 1);
+    }
+    return WF_OK;
 }
 
 static enum wf_status start(struct server *s, const struct wf_run_setup *setup,
@@ -106,7 +110,6 @@ static enum wf_status start(struct server *s, const struct wf_run_setup *setup,
     for (uint32_t i = 0; i < setup->infer_ranks; i++) {
         engine_of[i] = wf_run_place(setup, i).engine;
     }
-    address_of(arguments, &setup->job, listen);
     struct wf_server_options server = {.job = setup->job.name,
                                        .listen = listen,
                                        .train_ranks = setup->train_ranks,
@@ -120,7 +123,10 @@ static enum wf_status start(struct server *s, const struct wf_run_setup *setup,
                                        .timeouts = setup->job.timeouts,
                                        .ended = job_ended,
                                        .user = s};
-    enum wf_status status = wf_meta_server_new(s->loop, &server, bound, &s->server, error);
+    enum wf_status status = address_of(arguments, &setup->job, listen, error);
+    if (status == WF_OK) {
+        status = wf_meta_server_new(s->loop, &server, bound, &s->server, error);
+    }
     free(engine_of);
     if (status == WF_OK) {
         printf("listening on %s\n", bound);

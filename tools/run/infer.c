@@ -409,6 +409,7 @@ static void finish(struct infer *r)
         wf_actor_close(&r->actor);
         while (wf_loop_turn(r->process.loop)) {
         }
+        wf_actor_fini(&r->actor);
         wf_process_fini(&r->process);
     }
     wf_run_memory_fini(&r->memory);

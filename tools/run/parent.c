@@ -65,7 +65,7 @@ struct parent {
  */
 static enum wf_status start_child(struct parent *p, struct wf_child *child, struct wf_error *error)
 {
-    char number[16], socket[WF_ADDRESS_MAX];
+    char number[WF_LABEL_MAX], socket[WF_ADDRESS_MAX];
     const char *arguments[WF_CHILD_ARGS_MAX] = {"run", p->setup->job.path};
     int n = 2;
     snprintf(number, sizeof number, "%s:%u", child->kind == WF_CHILD_TRAIN ? "train" : "infer",

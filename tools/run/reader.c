@@ -378,6 +378,7 @@ int wf_reader_process(struct wf_run_setup *setup, const struct wf_process_option
         wf_actor_close(&e->actor);
         while (wf_loop_turn(e->process.loop)) {
         }
+        wf_actor_fini(&e->actor);
     }
     for (uint32_t i = 0; i < e->rank_count; i++) {
         forget(e, &e->ranks[i]);

@@ -12,7 +12,6 @@
 #include "actors/messages.h"
 #include "runtime/status.h"
 
-enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT };
 
 /* One attempt at one version. */
 struct wf_report_round {

@@ -331,6 +331,7 @@ int wf_train_process(struct wf_run_setup *setup, const struct wf_process_options
         wf_actor_close(&t->actor);
         while (wf_loop_turn(t->process.loop)) {
         }
+        wf_actor_fini(&t->actor);
         wf_process_fini(&t->process);
     }
     wf_run_memory_fini(&t->memory);
