@@ -105,7 +105,7 @@ static enum wf_status start_child(struct parent *p, struct wf_child *child, stru
 static enum wf_status read_server_line(int fd, char address[WF_ADDRESS_MAX], struct wf_error *error)
 {
     static const char head[] = "listening on ";
-    char line[WF_ADDRESS_MAX + sizeof head];
+    char line[WF_ADDRESS_MAX + sizeof head - 1];
     size_t len = 0;
     struct pollfd wait = {.fd = fd, .events = POLLIN};
     while (len + 1 < sizeof line && poll(&wait, 1, SERVER_START_MS) == 1) {
@@ -120,7 +120,7 @@ static enum wf_status read_server_line(int fd, char address[WF_ADDRESS_MAX], str
         return wf_error_set(error, WF_CONNECTION,
                             "the server did not say within 10 s where it listens");
     }
-    snprintf(address, WF_ADDRESS_MAX, "%s", line + sizeof head - 1);
+    memcpy(address, line + sizeof head - 1, len + 2 - sizeof head);
     return WF_OK;
 }
 

@@ -26,6 +26,7 @@ void wf_report_fini(struct wf_report *report)
         free(report->rounds[i].frame.engines);
     }
     free(report->rounds);
+    free(report->accounts);
     free(report->spans);
     memset(report, 0, sizeof *report);
 }
@@ -78,14 +79,41 @@ static void add_span(struct wf_report *report, const struct wf_frame_note *note,
     snprintf(span->name, sizeof span->name, "%s", from->name);
 }
 
+static struct wf_report_account *account_of(struct wf_report *report, uint64_t step)
+{
+    for (uint32_t i = 0; i < report->account_count; i++) {
+        if (report->accounts[i].step == step) {
+            return &report->accounts[i];
+        }
+    }
+    report->accounts =
+        realloc(report->accounts, (report->account_count + 1) * sizeof *report->accounts);
+    WF_ASSERT(report->accounts != NULL);
+    struct wf_report_account *account = &report->accounts[report->account_count++];
+    *account = (struct wf_report_account){.step = step};
+    return account;
+}
+
+struct wf_report_account wf_report_account(const struct wf_report *report,
+                                           const struct wf_report_round *round)
+{
+    uint64_t step = round->frame.round.version.step;
+    for (uint32_t i = 0; i < report->account_count; i++) {
+        if (report->accounts[i].step == step && newest_round(report, step) == round) {
+            return report->accounts[i];
+        }
+    }
+    return (struct wf_report_account){.step = step};
+}
+
 void wf_report_note(struct wf_report *report, const struct wf_frame_note *note)
 {
-    struct wf_report_round *round = newest_round(report, note->version.step);
-    if (round != NULL) {
-        round->elements_checked += note->elements_checked;
-        round->elements_wrong += note->elements_wrong;
-        round->torn_reads += note->torn_reads;
-        round->reads += note->reads;
+    if (note->side == WF_INFER) {
+        struct wf_report_account *account = account_of(report, note->version.step);
+        account->elements_checked += note->elements_checked;
+        account->elements_wrong += note->elements_wrong;
+        account->torn_reads += note->torn_reads;
+        account->reads += note->reads;
     }
     uint64_t *peak = note->side == WF_TRAIN ? &report->train_own_peak : &report->infer_own_peak;
     if (note->side <= WF_INFER && note->own_bytes_peak > *peak) {
@@ -117,8 +145,8 @@ bool wf_report_ok(const struct wf_report *report)
             return false;
         }
     }
-    for (uint32_t i = 0; i < report->round_count; i++) {
-        if (report->rounds[i].elements_wrong != 0 || report->rounds[i].torn_reads != 0) {
+    for (uint32_t i = 0; i < report->account_count; i++) {
+        if (report->accounts[i].elements_wrong != 0 || report->accounts[i].torn_reads != 0) {
             return false;
         }
     }
@@ -214,8 +242,10 @@ static void put_limit(struct json_object *to, const struct wf_report_round *roun
     put_text(to, "bound_by", wf_report_bound_by(round));
 }
 
-static struct json_object *round_json(const struct wf_report_round *round)
+static struct json_object *round_json(const struct wf_report *report,
+                                      const struct wf_report_round *round)
 {
+    struct wf_report_account account = wf_report_account(report, round);
     const struct wf_frame_round_report *frame = &round->frame;
     struct json_object *object = json_object_new_object();
     char version[WF_VERSION_TEXT];
@@ -237,9 +267,9 @@ static struct json_object *round_json(const struct wf_report_round *round)
     put_seconds(object, "pause_seconds", frame->pause_ns);
     put_limit(object, round);
     put_u64(object, "digest_mismatches", frame->digest_mismatches);
-    put_u64(object, "elements_checked", round->elements_checked);
-    put_u64(object, "elements_wrong", round->elements_wrong);
-    put_u64(object, "torn_reads", round->torn_reads);
+    put_u64(object, "elements_checked", account.elements_checked);
+    put_u64(object, "elements_wrong", account.elements_wrong);
+    put_u64(object, "torn_reads", account.torn_reads);
     struct json_object *transports = json_object_new_array();
     for (uint32_t i = 0; i < frame->transports_count; i++) {
         struct json_object *one = json_object_new_object();
@@ -265,7 +295,7 @@ static struct json_object *report_json(const struct wf_report *report)
     struct json_object *versions = json_object_new_array();
     for (uint32_t i = 0; i < report->round_count; i++) {
         json_object_array_add(report->rounds[i].frame.fill ? fills : versions,
-                              round_json(&report->rounds[i]));
+                              round_json(report, &report->rounds[i]));
     }
     json_object_object_add(object, "fills", fills);
     json_object_object_add(object, "versions", versions);

@@ -12,14 +12,18 @@
 #include "actors/messages.h"
 #include "runtime/status.h"
 
-
 /* One attempt at one version. */
 struct wf_report_round {
     struct wf_frame_round_report frame; /* lists are copies */
-    uint64_t elements_checked, elements_wrong, torn_reads, reads;
-    double limit_bytes_per_s; /* 0: not measured */
+    double limit_bytes_per_s;           /* 0: not measured */
     char limit_how[96];
     uint32_t limit_workers;
+};
+
+/* What the ranks found of one step. Notes may come before the round's own report does. */
+struct wf_report_account {
+    uint64_t step;
+    uint64_t elements_checked, elements_wrong, torn_reads, reads;
 };
 
 /* A span of a rank's time on this host's clock, for the timeline. */
@@ -39,6 +43,8 @@ struct wf_report {
     struct wf_frame_plan_report plan;
     struct wf_report_round *rounds;
     uint32_t round_count;
+    struct wf_report_account *accounts; /* one a step that has any */
+    uint32_t account_count;
     struct wf_report_span *spans;
     uint32_t span_count;
     uint64_t train_own_peak, infer_own_peak; /* bytes, the largest rank of each side */
@@ -53,6 +59,10 @@ void wf_report_limit(struct wf_report *report, uint64_t step, double bytes_per_s
                      const char *how);
 /* The last attempt at `step`, or NULL. */
 const struct wf_report_round *wf_report_last(const struct wf_report *report, uint64_t step);
+/* The account that belongs to a round: that of its step, if it is the step's last attempt; else
+ * zeros. */
+struct wf_report_account wf_report_account(const struct wf_report *report,
+                                           const struct wf_report_round *round);
 /* Every wanted version committed in the end, nothing wrong, nothing torn. */
 bool wf_report_ok(const struct wf_report *report);
 /* Writes the JSON to `path` ("-" is standard output). */

@@ -65,10 +65,12 @@ void wf_report_print(const struct wf_report *report, FILE *out)
             "ms", "ms");
     for (uint32_t i = 0; i < report->round_count; i++) {
         print_round(&report->rounds[i], out);
-        checked += report->rounds[i].elements_checked;
-        wrong += report->rounds[i].elements_wrong;
-        torn += report->rounds[i].torn_reads;
-        reads += report->rounds[i].reads;
+    }
+    for (uint32_t i = 0; i < report->account_count; i++) {
+        checked += report->accounts[i].elements_checked;
+        wrong += report->accounts[i].elements_wrong;
+        torn += report->accounts[i].torn_reads;
+        reads += report->accounts[i].reads;
     }
     for (uint32_t i = 0; i < report->round_count; i++) {
         if (report->rounds[i].limit_bytes_per_s > 0) {
