@@ -1,0 +1,127 @@
+/* fuzz_recipe.c - throws text at the parser of SPECs: it must refuse with a sentence, or give a
+ * recipe that survives its own text, and layouts that cover their tensors exactly. */
+#include "fuzz_text.h"
+
+#include "models/layout.h"
+
+static const char *const configs[] = {
+    "{\"model_type\": \"llama\", \"hidden_size\": 72, \"num_hidden_layers\": 4, \"vocab_size\": "
+    "384, \"num_attention_heads\": 9, \"num_key_value_heads\": 3, \"intermediate_size\": 96, "
+    "\"tie_word_embeddings\": true, \"attention_bias\": true, \"mlp_bias\": true}",
+    "{\"model_type\": \"qwen3\", \"hidden_size\": 64, \"num_hidden_layers\": 6, \"vocab_size\": "
+    "500, \"num_attention_heads\": 8, \"num_key_value_heads\": 2, \"head_dim\": 16, "
+    "\"intermediate_size\": 96}",
+};
+
+static void check_layout(const struct wf_model *model, const struct wf_recipe *recipe,
+                         uint32_t rank)
+{
+    struct wf_layout *layout = NULL;
+    struct wf_error error = {0};
+    WF_ASSERT(wf_layout_derive(model, recipe, rank, &layout, &error) == WF_OK);
+    uint32_t piece = 0;
+    for (uint32_t i = 0; i < layout->tensor_count; i++) {
+        uint64_t bytes = 0;
+        for (; piece < layout->piece_count && layout->pieces[piece].tensor == i; piece++) {
+            struct wf_nest nest = wf_layout_nest(layout, piece);
+            uint64_t elements = layout->pieces[piece].kind == WF_PIECE_DATA
+                                    ? model->params[layout->pieces[piece].param].elements
+                                    : UINT64_MAX;
+            WF_ASSERT(wf_nest_check(&nest, elements, layout->tensors[i].bytes, &error) == WF_OK);
+            bytes += wf_nest_elements(&nest) * nest.elem_bytes;
+        }
+        WF_ASSERT(bytes == layout->tensors[i].bytes);
+    }
+    WF_ASSERT(piece == layout->piece_count);
+    wf_layout_free(layout);
+}
+
+static void check_recipe(const struct wf_model *model, const struct wf_recipe *recipe)
+{
+    char text[WF_SPEC_MAX], second[WF_SPEC_MAX];
+    struct wf_recipe again;
+    struct wf_error error = {0};
+    uint32_t world = wf_recipe_world(recipe);
+    WF_ASSERT(world > 0 && world <= WF_WORLD_MAX && recipe->vocab_multiple > 0);
+    wf_recipe_format(recipe, text);
+    WF_ASSERT(wf_recipe_parse(text, model, &again, &error) == WF_OK);
+    wf_recipe_format(&again, second);
+    WF_ASSERT(strcmp(text, second) == 0);
+    check_layout(model, recipe, 0);
+    check_layout(model, recipe, world / 2);
+    check_layout(model, recipe, world - 1);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
+{
+    char *spec = malloc(len + 1);
+    WF_ASSERT(spec);
+    memcpy(spec, bytes, len);
+    spec[len] = '\0';
+    for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++) {
+        struct wf_model *model = NULL;
+        struct wf_recipe recipe;
+        struct wf_error error = {0};
+        WF_ASSERT(wf_model_parse(configs[i], strlen(configs[i]), &model, &error) == WF_OK);
+        if (wf_recipe_parse(spec, model, &recipe, &error) == WF_OK) {
+            check_recipe(model, &recipe);
+        } else {
+            WF_ASSERT(error.text[0] != '\0');
+        }
+        wf_model_free(model);
+    }
+    free(spec);
+    return 0;
+}
+
+#ifndef WEFT_LIBFUZZER
+static const char *const seeds[] = {
+    "megatron:tp=3,pp=2,dp=2",
+    "megatron:tp=4,pp=2,vpp=3,vocab_div=128,cp=2",
+    "megatron:pp=4,account=embedding+loss",
+    "megatron:pp=3,first=2,last=2",
+    "megatron:pp=2,layout=E(tt|)*2t|tL,names=local",
+    "megatron:tp=2,version=0.16.1,order=pp-dp-tp-cp,dtype=f32",
+    "vllm:tp=2,engines=2,pp=2",
+    "vllm:version=0.33.0,tp=8,dtype=f16,dp=3",
+    "hf:",
+};
+static const char *const words[] = {
+    "megatron:",   "vllm:",
+    "hf:",         "sglang:",
+    ",",           "=",
+    ":",           "tp=",
+    "pp=",         "vpp=",
+    "dp=",         "cp=",
+    "engines=",    "first=",
+    "last=",       "layout=",
+    "account=",    "order=",
+    "vocab_div=",  "names=",
+    "version=",    "dtype=",
+    "ep=",         "etp=",
+    "0",           "1",
+    "2",           "3",
+    "4",           "6",
+    "8",           "9",
+    "12",          "64",
+    "256",         "65536",
+    "4294967297",  "18446744073709551617",
+    "-1",          "01",
+    "E",           "t",
+    "L",           "|",
+    "(t|)*4",      "t*65535",
+    "m",           "((((((((((",
+    "))",          "*",
+    "tp-cp-dp-pp", "embedding+loss",
+    "local",       "bf16",
+};
+
+int main(int argc, char **argv)
+{
+    struct fuzz_text fuzz = {.seeds = seeds,
+                             .seed_count = sizeof seeds / sizeof seeds[0],
+                             .words = words,
+                             .word_count = sizeof words / sizeof words[0]};
+    return fuzz_text_main(&fuzz, argc, argv, 10000);
+}
+#endif
