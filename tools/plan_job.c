@@ -29,6 +29,19 @@ static enum wf_status parse_group(struct wf_plan_job *job, enum wf_side side, co
     return WF_OK;
 }
 
+/* Takes a layout; gives it, or the equal one that is there already. */
+static const struct wf_layout *keep_layout(struct wf_plan_job *job, struct wf_layout *layout)
+{
+    for (uint32_t i = 0; i < job->layout_count; i++) {
+        if (wf_hash_equal(job->layouts[i]->hash, layout->hash)) {
+            wf_layout_free(layout);
+            return job->layouts[i];
+        }
+    }
+    job->layouts[job->layout_count++] = layout;
+    return layout;
+}
+
 static enum wf_status derive_group(struct wf_plan_job *job, const struct wf_plan_job_group *group,
                                    uint32_t per_host, struct wf_error *error)
 {
@@ -37,8 +50,8 @@ static enum wf_status derive_group(struct wf_plan_job *job, const struct wf_plan
     uint32_t host_first = train ? 0 : (job->train_ranks + per_host - 1) / per_host;
     for (uint32_t r = 0; r < group->rank_count; r++) {
         uint32_t rank = group->first_rank + r, m = member_first + rank;
-        enum wf_status status =
-            wf_layout_derive(job->model, &group->recipe, r, &job->layouts[m], error);
+        struct wf_layout *layout = NULL;
+        enum wf_status status = wf_layout_derive(job->model, &group->recipe, r, &layout, error);
         if (status != WF_OK) {
             wf_error_prefix(error, "%s \"%s\"", train ? "--train" : "--infer", group->spec);
             return status;
@@ -47,7 +60,7 @@ static enum wf_status derive_group(struct wf_plan_job *job, const struct wf_plan
         job->members[m] = (struct wf_plan_member){.side = group->side,
                                                   .rank = rank,
                                                   .engine = train ? 0 : job->engines + at.engine,
-                                                  .layout = job->layouts[m],
+                                                  .layout = keep_layout(job, layout),
                                                   .host = host_first + rank / per_host};
         job->input.member_count++;
     }
@@ -88,8 +101,8 @@ enum wf_status wf_plan_job_init(struct wf_plan_job *job, struct wf_model *model,
 
 void wf_plan_job_fini(struct wf_plan_job *job)
 {
-    for (uint32_t m = 0; job->layouts != NULL && m < job->train_ranks + job->infer_ranks; m++) {
-        wf_layout_free(job->layouts[m]);
+    for (uint32_t i = 0; i < job->layout_count; i++) {
+        wf_layout_free(job->layouts[i]);
     }
     free(job->layouts);
     free(job->members);

@@ -28,7 +28,8 @@ struct wf_plan_job {
     uint32_t group_count;
     uint32_t train_ranks, infer_ranks, engines;
     struct wf_plan_member *members;
-    struct wf_layout **layouts; /* owned, one for each member */
+    struct wf_layout **layouts; /* owned, the different ones: members share them */
+    uint32_t layout_count;
     struct wf_plan_input input;
 };
 
