@@ -19,12 +19,14 @@ struct wf_copy_part {
 
 /* Copies elements [part.first, part.first + part.count) of the box from src_base to dst_base,
  * casting src_dtype to dst_dtype by casts.h. The caller has checked that the box lies inside both
- * buffers (wf_box_within). The buffers do not overlap. */
+ * buffers (wf_box_within) and the part inside the box (asserted). The buffers do not overlap. Boxes
+ * of more than 256 KiB are stored past the caches; they are visible to other threads on return. */
 void wf_copy_box(const struct wf_box *box, const void *src_base, enum wf_dtype src_dtype,
                  void *dst_base, enum wf_dtype dst_dtype, struct wf_copy_part part);
 
-/* True if every byte the box touches lies inside [0, src_bytes) and [0, dst_bytes). Never
- * overflows: boxes also come from peers. */
+/* True if every byte the box touches lies inside [0, src_bytes) and [0, dst_bytes), no axis is
+ * empty and `elements` is the product of the counts. Never overflows: boxes also come from peers.
+ */
 bool wf_box_within(const struct wf_box *box, uint32_t src_elem_bytes, uint64_t src_bytes,
                    uint32_t dst_elem_bytes, uint64_t dst_bytes);
 
