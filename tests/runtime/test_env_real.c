@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -368,6 +369,27 @@ Test(env_real, an_owner_that_keeps_frames_stops_the_sender_not_the_memory)
     }
     cr_assert_eq(w->server.frames, SENT);
     cr_assert_eq(w->server.closed, 0);
+    world_free(w);
+}
+
+Test(env_real, bytes_that_are_only_announced_cost_no_memory)
+{
+    struct wire_world *w = world_new("unix:@weft-test-*", 0);
+    world_listen(w);
+    enum { LIARS = 200 };
+    int fds[LIARS];
+    size_t before = mallinfo2().uordblks;
+    for (int i = 0; i < LIARS; i++) {
+        fds[i] = raw_connect(w->bound);
+        raw_send(fds[i], BYTES(GREETING "WFT1\0\0\x40\0x")); /* 4 MiB follow, it says */
+    }
+    wire_world_settle(w);
+    cr_assert_eq(w->server.opened, (size_t)LIARS);
+    size_t each = (mallinfo2().uordblks - before) / LIARS;
+    cr_assert_lt(each, 80000, "%zu bytes a connection", each);
+    for (int i = 0; i < LIARS; i++) {
+        close(fds[i]);
+    }
     world_free(w);
 }
 
