@@ -8,6 +8,7 @@
 #include "runtime/nearest.h"
 #include "tools/bench/bench.h"
 #include "tools/commands.h"
+#include "tools/files/atomic.h"
 
 enum { PAIRS_LIMIT = 1000 };
 
@@ -104,6 +105,56 @@ static const struct benchmark *find(const char *name)
     return NULL;
 }
 
+/* Where the JSON report goes. A file is opened before measuring: a path that cannot be written
+ * should not cost a benchmark. */
+struct report {
+    bool is_wanted, is_stdout;
+    struct wf_atomic_file file;
+};
+
+static enum wf_status open_report(struct report *report, const char *path, struct wf_error *error)
+{
+    *report = (struct report){.is_wanted = path != NULL};
+    report->is_stdout = path != NULL && strcmp(path, "-") == 0;
+    return path == NULL || report->is_stdout ? WF_OK : wf_atomic_open(&report->file, path, error);
+}
+
+static enum wf_status write_report(struct report *report, const char *text, struct wf_error *error)
+{
+    if (text == NULL) {
+        return wf_error_set(error, WF_NO_MEMORY, "no memory for the JSON report");
+    }
+    if (report->is_stdout) {
+        return puts(text) >= 0 && fflush(stdout) == 0
+                   ? WF_OK
+                   : wf_error_set(error, WF_IO, "cannot write the JSON report to standard output");
+    }
+    enum wf_status status = wf_atomic_write(&report->file, text, strlen(text), error);
+    if (status == WF_OK) {
+        status = wf_atomic_write(&report->file, "\n", 1, error);
+    }
+    return status == WF_OK ? wf_atomic_commit(&report->file, error) : status;
+}
+
+static enum wf_status measure(const struct benchmark *benchmark, const struct arguments *arguments,
+                              struct wf_error *error)
+{
+    struct report report;
+    enum wf_status status = open_report(&report, arguments->json, error);
+    if (status != WF_OK) {
+        return status;
+    }
+    struct wf_bench *bench = wf_bench_new(arguments->pairs, report.is_stdout);
+    status = bench != NULL ? benchmark->run(bench, error)
+                           : wf_error_set(error, WF_NO_MEMORY, "no memory");
+    if (status == WF_OK && report.is_wanted) {
+        status = write_report(&report, wf_bench_json(bench), error);
+    }
+    wf_atomic_abort(&report.file); /* nothing after a commit */
+    wf_bench_free(bench);
+    return status;
+}
+
 int wf_cmd_bench(int argc, char **argv)
 {
     const struct argp argp = {
@@ -114,6 +165,7 @@ int wf_cmd_bench(int argc, char **argv)
         .help_filter = list_benchmarks,
     };
     struct arguments arguments = {0};
+    struct wf_error error = {0};
     argp_err_exit_status = WF_EXIT_USAGE;
     argv[0] = (char[]){"weft bench"}; /* the name in argp's messages */
     argp_parse(&argp, argc, argv, 0, NULL, &arguments);
@@ -121,16 +173,7 @@ int wf_cmd_bench(int argc, char **argv)
     if (benchmark == NULL) {
         return WF_EXIT_USAGE;
     }
-    bool json_is_stdout = arguments.json != NULL && strcmp(arguments.json, "-") == 0;
-    struct wf_bench *bench = wf_bench_new(arguments.pairs, json_is_stdout);
-    struct wf_error error = {0};
-    enum wf_status status = bench != NULL ? benchmark->run(bench, &error)
-                                          : wf_error_set(&error, WF_NO_MEMORY, "no memory");
-    if (status == WF_OK && arguments.json != NULL) {
-        status = wf_bench_write_json(bench, arguments.json, &error);
-    }
-    wf_bench_free(bench);
-    if (status != WF_OK) {
+    if (measure(benchmark, &arguments, &error) != WF_OK) {
         fprintf(stderr, "weft bench: %s\n", error.text);
         return WF_EXIT_FAILED;
     }

@@ -1,4 +1,5 @@
 /* weft.c - the program's entrance: picks a command from the table, nothing else. */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -32,6 +33,9 @@ static void print_help(FILE *out)
 
 int main(int argc, char **argv)
 {
+    /* A reader of our output that goes away, and a limit of file sizes, come as errors of write. */
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
     if (argc < 2) {
         print_help(stderr);
         return WF_EXIT_USAGE;

@@ -1,12 +1,10 @@
 /* bench.c - measuring cases against their limits, and the report. */
 #include "tools/bench/bench.h"
 
-#include <errno.h>
 #include <json-c/json.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
@@ -216,52 +214,8 @@ enum wf_status wf_bench_case(struct wf_bench *bench, const struct wf_bench_case 
     return WF_OK;
 }
 
-static enum wf_status write_whole(FILE *file, const char *text, const char *path,
-                                  struct wf_error *error)
+const char *wf_bench_json(struct wf_bench *bench)
 {
-    bool is_written = fputs(text, file) >= 0 && fputc('\n', file) >= 0 && fflush(file) == 0;
-    /* A full disk may show only now; pipes and terminals cannot be synchronised. */
-    is_written = is_written && (fsync(fileno(file)) == 0 || errno == EINVAL || errno == EROFS);
-    return is_written ? WF_OK
-                      : wf_error_set(error, WF_IO, "cannot write %s: %s", path, strerror(errno));
-}
-
-static enum wf_status write_file(const char *path, const char *text, struct wf_error *error)
-{
-    struct stat stat_now;
-    char temporary[4096];
-    /* A device or a pipe is written in place; a file is replaced when the new one is complete. */
-    bool in_place = stat(path, &stat_now) == 0 && !S_ISREG(stat_now.st_mode);
-    int length =
-        snprintf(temporary, sizeof temporary, in_place ? "%s" : "%s.%ld.tmp", path, (long)getpid());
-    if (length >= (int)sizeof temporary) {
-        return wf_error_set(error, WF_INVALID, "the path for the JSON report is too long");
-    }
-    FILE *file = fopen(temporary, "we");
-    if (file == NULL) {
-        return wf_error_set(error, WF_IO, "cannot create %s: %s", temporary, strerror(errno));
-    }
-    enum wf_status status = write_whole(file, text, path, error);
-    if (fclose(file) != 0 && status == WF_OK) {
-        status = wf_error_set(error, WF_IO, "cannot write %s: %s", path, strerror(errno));
-    }
-    if (!in_place && status == WF_OK && rename(temporary, path) != 0) {
-        status = wf_error_set(error, WF_IO, "cannot rename to %s: %s", path, strerror(errno));
-    }
-    if (!in_place && status != WF_OK) {
-        unlink(temporary);
-    }
-    return status;
-}
-
-enum wf_status wf_bench_write_json(struct wf_bench *bench, const char *path, struct wf_error *error)
-{
-    const char *text = json_object_to_json_string_ext(bench->results, JSON_C_TO_STRING_PRETTY);
-    if (text == NULL) {
-        return wf_error_set(error, WF_NO_MEMORY, "no memory for the JSON report");
-    }
-    if (strcmp(path, "-") == 0) {
-        return write_whole(stdout, text, "standard output", error);
-    }
-    return write_file(path, text, error);
+    return json_object_to_json_string_ext(bench->results,
+                                          JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE);
 }

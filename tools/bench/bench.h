@@ -2,10 +2,9 @@
  *
  * A benchmark is one function in WF_BENCH_MAP. It describes cases and gives each to wf_bench_case,
  * which measures the case and its physical limit in turn (pairs, so that both see the same
- * machine), after one unrecorded pair, prints a line with median and spread, and keeps all samples
- * for
- * `--json`: a list of {name, params, machine, unit, samples, median, limit: {how, median, samples}
- * or null, ratio or null}. A ratio of 1 is the limit, below 1 is slower than it.
+ * machine), after one unrecorded pair, prints a line with median and spread, and keeps all samples.
+ * The JSON report is a list of {name, params, machine, unit, samples, median, limit: {how, samples,
+ * median} or null, ratio or null}. A ratio of 1 is the limit, below 1 is slower than it.
  */
 #ifndef WEFT_TOOLS_BENCH_BENCH_H
 #define WEFT_TOOLS_BENCH_BENCH_H
@@ -49,9 +48,8 @@ double wf_bench_quantile(double *values, size_t count, double part);
 /* pairs 0: WF_BENCH_PAIRS. NULL without memory. `quiet`: no lines on standard output. */
 struct wf_bench *wf_bench_new(unsigned pairs, bool quiet);
 void wf_bench_free(struct wf_bench *bench);
-/* Writes the JSON list to `path` ("-": standard output), whole or not at all. */
-enum wf_status wf_bench_write_json(struct wf_bench *bench, const char *path,
-                                   struct wf_error *error);
+/* The JSON list, good until the next case; NULL without memory. */
+const char *wf_bench_json(struct wf_bench *bench);
 
 /* X(name on the command line, function, one line of help), one a line. */
 /* clang-format off */
