@@ -24,7 +24,8 @@ enum wf_receiver_busy {
 
 enum wf_host_state { WF_HOST_PAUSED, WF_HOST_QUIESCING, WF_HOST_SERVING };
 
-enum wf_slot_state { WF_SLOT_FREE, WF_SLOT_COPYING, WF_SLOT_READY };
+/* KEPT: its version is over; fills may still read it until it is overwritten. */
+enum wf_slot_state { WF_SLOT_FREE, WF_SLOT_KEPT, WF_SLOT_READY, WF_SLOT_COPYING };
 struct wf_client_slot {
     enum wf_slot_state state;
     struct wf_version version;

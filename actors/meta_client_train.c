@@ -63,7 +63,8 @@ void wf_client_train_joined(struct wf_meta_client *client)
 
 /* --- the host's calls
  * ------------------------------------------------------------------------------ */
-/* A slot to copy into, or -1. */
+/* A slot to copy into, or -1: a free one, else one whose version is over, else, if the policy drops
+ * versions, the oldest that nobody reads. */
 static int find_slot(const struct wf_meta_client *client)
 {
     int best = -1;
@@ -76,9 +77,10 @@ static int find_slot(const struct wf_meta_client *client)
         if (read || (slot->state == WF_SLOT_READY && !client->drop_to_latest)) {
             continue;
         }
-        if (best < 0 || slot->state == WF_SLOT_FREE ||
-            (client->slots[best].state == WF_SLOT_READY &&
-             wf_version_compare(slot->version, client->slots[best].version) < 0)) {
+        const struct wf_client_slot *other = best >= 0 ? &client->slots[best] : NULL;
+        if (other == NULL || slot->state < other->state ||
+            (slot->state == other->state &&
+             wf_version_compare(slot->version, other->version) < 0)) {
             best = i;
         }
     }
@@ -172,8 +174,9 @@ static int find_source(const struct wf_meta_client *client, struct wf_version ve
         return stable && wf_version_compare(client->live, version) == 0 ? 0 : -1;
     }
     for (int i = 0; i < WF_SLOTS; i++) {
-        if (client->slots[i].state == WF_SLOT_READY &&
-            wf_version_compare(client->slots[i].version, version) == 0) {
+        const struct wf_client_slot *slot = &client->slots[i];
+        bool there = slot->state == WF_SLOT_READY || slot->state == WF_SLOT_KEPT;
+        if (there && wf_version_compare(slot->version, version) == 0) {
             return i;
         }
     }
@@ -213,26 +216,26 @@ static void on_open(struct wf_meta_client *client, const struct wf_frame_open *o
 
 /* --- the end of a hold
  * -------------------------------------------------------------------------------- */
-/* Frees the slots of `version` and older; an idle rank keeps its newest for fills. */
-static void free_slots(struct wf_meta_client *client, struct wf_version version)
+/* The versions up to this one are over. */
+static bool end_slots(struct wf_meta_client *client, struct wf_version version)
 {
+    bool waited = false;
     for (int i = 0; i < WF_SLOTS; i++) {
         struct wf_client_slot *slot = &client->slots[i];
-        bool keep = client->idle && wf_version_compare(slot->version, client->published) == 0;
-        if (slot->state == WF_SLOT_READY && !keep &&
-            wf_version_compare(slot->version, version) <= 0) {
-            slot->state = WF_SLOT_FREE;
+        int order = wf_version_compare(slot->version, version);
+        if (slot->state == WF_SLOT_READY && order <= 0) {
+            slot->state = WF_SLOT_KEPT;
+            waited = waited || order == 0;
         }
     }
+    return waited;
 }
 
 /* True if that version was held (hold), or is over now (snapshot). */
 static bool end_hold(struct wf_meta_client *client, struct wf_version version)
 {
     if (is_snapshot(client)) {
-        bool known = find_source(client, version) >= 0;
-        free_slots(client, version);
-        return known;
+        return end_slots(client, version);
     }
     if (client->state != WF_TRAINER_HOLD || wf_version_compare(client->published, version) != 0) {
         return false;
@@ -304,7 +307,7 @@ static void on_generation(struct wf_meta_client *client,
     client->idle = false;
     revoke(client);
     for (int i = 0; i < WF_SLOTS; i++) {
-        if (client->slots[i].state == WF_SLOT_READY) {
+        if (client->slots[i].state != WF_SLOT_COPYING) {
             client->slots[i].state = WF_SLOT_FREE;
         }
     }

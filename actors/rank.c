@@ -217,17 +217,20 @@ void wf_rank_free(struct wf_rank *rank)
     if (rank->client != NULL) {
         wf_meta_client_close(rank->client);
     }
-#define FREE_PART(part)                \
+#define CLOSE_PART(part)               \
     if (rank->part != NULL) {          \
         wf_##part##_close(rank->part); \
-        wf_##part##_free(rank->part);  \
     }
-    FREE_PART(receiver)
-    FREE_PART(validator)
-    FREE_PART(sender)
-    FREE_PART(planner)
-    FREE_PART(converter)
+#define FREE_PART(part)               \
+    if (rank->part != NULL) {         \
+        wf_##part##_free(rank->part); \
+    }
+#define ALL_PARTS(X) X(converter) X(planner) X(receiver) X(validator) X(sender)
+    ALL_PARTS(CLOSE_PART)
+    ALL_PARTS(FREE_PART)
+#undef ALL_PARTS
 #undef FREE_PART
+#undef CLOSE_PART
     wf_meta_client_free(rank->client);
     wf_layout_free(rank->layout);
     free(rank->order);

@@ -1,0 +1,226 @@
+/* job.c - builds the world of one seed and runs it to its end. */
+#include "tests/sim/job.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/job_internal.h"
+
+enum { CALM_LIMIT_S = 120, EVENTS_LIMIT = 3000000 };
+
+static const char model_text[] =
+    "{\"model_type\": \"llama\", \"hidden_size\": 16, \"num_hidden_layers\": 2, "
+    "\"vocab_size\": 28, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+    "\"head_dim\": 4, \"intermediate_size\": 24, \"tie_word_embeddings\": false, "
+    "\"torch_dtype\": \"bfloat16\"}";
+
+void job_fail(struct job *job, const char *format, ...)
+{
+    if (job->result->failure[0] != '\0') {
+        return; /* the first is the cause */
+    }
+    va_list args;
+    va_start(args, format);
+    vsnprintf(job->result->failure, sizeof job->result->failure, format, args);
+    va_end(args);
+}
+
+struct wf_timeouts job_timeouts(void)
+{
+    return (struct wf_timeouts){.connect_ns = 30 * SEC,
+                                .lease_ns = 600 * MS,
+                                .heartbeat_ns = 100 * MS,
+                                .join_ns = 20 * SEC,
+                                .plan_ns = 20 * SEC,
+                                .round_ns = 2 * SEC,
+                                .quiesce_ns = 1 * SEC,
+                                .flip_ns = 1 * SEC,
+                                .repeat_ns = 200 * MS};
+}
+
+static void on_server_ended(void *user, const struct wf_error *why)
+{
+    struct job *job = user;
+    job->server_ended = true;
+    job->server_why = *why;
+}
+
+static void server_teardown(void *user, struct wf_loop *loop)
+{
+    struct job *job = user;
+    (void)loop;
+    wf_meta_server_free(job->server);
+    job->server = NULL;
+}
+
+static void check(enum wf_status status, const struct wf_error *error)
+{
+    if (status != WF_OK) {
+        fprintf(stderr, "the world cannot be built: %s\n", error->text);
+        abort();
+    }
+}
+
+static void start_server(struct job *job)
+{
+    static const uint32_t engine_of[JOB_INFER] = {0, 0, 1, 1};
+    struct wf_error error = {0};
+    job->server_loop = wf_sim_rank_new(job->sim, "server", server_teardown, job);
+    const struct wf_server_options options = {.job = "simulated",
+                                              .listen = "server",
+                                              .train_ranks = JOB_TRAIN,
+                                              .infer_ranks = JOB_INFER,
+                                              .engines = JOB_ENGINES,
+                                              .engine_of = engine_of,
+                                              .policy = job->options.policy,
+                                              .every = job->options.every,
+                                              .drop_to_latest = job->options.drop_to_latest,
+                                              .fill = !job->options.no_fill,
+                                              .timeouts = job_timeouts(),
+                                              .user = job,
+                                              .ended = on_server_ended};
+    check(wf_meta_server_new(job->server_loop, &options, job->address, &job->server, &error),
+          &error);
+}
+
+static void build(struct job *job)
+{
+    struct wf_error error = {0};
+    struct wf_sim_options options = wf_sim_options_swarm(job->options.seed);
+    options.trace = job->options.trace;
+    if (job->options.faults && job->options.seed % 4 == 0) {
+        options.break_per_million = 300;
+    }
+    if (job->options.bad_links) {
+        job->links = (struct wf_sim_link_options){.stall_per_million = 2000,
+                                                  .stall_max_ns = 3 * SEC,
+                                                  .fail_per_million = 4000,
+                                                  .corrupt_per_million = 4000};
+    }
+    job->sim = wf_sim_new(job->options.seed, &options);
+    check(wf_model_parse(model_text, strlen(model_text), &job->model, &error), &error);
+    check(wf_recipe_parse("megatron:tp=2,pp=2,vocab_div=8", job->model, &job->recipes[WF_TRAIN],
+                          &error),
+          &error);
+    check(wf_recipe_parse("vllm:tp=2,engines=2", job->model, &job->recipes[WF_INFER], &error),
+          &error);
+    start_server(job);
+    job_observer_start(job);
+    for (uint32_t i = 0; i < JOB_RANKS; i++) {
+        job_rank_start(job, i);
+    }
+    if (job->options.faults) {
+        job_faults_draw(job);
+    }
+}
+
+static void describe_rank(const struct job_rank *host, char *text, size_t bytes)
+{
+    const struct wf_meta_client *client = host->rank != NULL ? host->rank->client : NULL;
+    const char *side = host->side == WF_TRAIN ? "train" : "infer";
+    if (client == NULL) {
+        snprintf(text, bytes, "%s %u gone", side, host->index);
+        return;
+    }
+    const struct wf_server_rank *known =
+        &host->job->server->ranks[host->side == WF_TRAIN ? host->index : JOB_TRAIN + host->index];
+    snprintf(text, bytes,
+             "%s %u: link %d state %d busy %d host %d welcome %d step %" PRIu64 " live %" PRIu64
+             " presence %d planned %d told %d%d pub %u idle %d",
+             side, host->index, client->link, (int)client->state, client->busy, client->host,
+             client->welcome_waits, host->step, client->live.step, known->presence,
+             known->planned_epoch == host->job->server->members_epoch, known->generation_told,
+             known->notice_told, known->published_count, known->idle);
+}
+
+/* Where everybody stands, for a person who looks into a stuck seed. */
+static void describe_stuck(struct job *job)
+{
+    const struct wf_meta_server *server = job->server;
+    if (getenv("WEFT_SIM_VERBOSE") == NULL || server == NULL) {
+        return;
+    }
+    fprintf(stderr,
+            "seed %" PRIu64 ": server state %d, round step %" PRIu64 " attempt %" PRIu64
+            " fill %d members due %d generation %" PRIu64 " due %d end: %s\n",
+            job->options.seed, server->state, server->round.key.version.step,
+            server->round.key.attempt, server->round.fill, server->members_due, server->generation,
+            server->generation_due, server->end.text);
+    for (uint32_t i = 0; i < JOB_RANKS; i++) {
+        char text[300];
+        describe_rank(&job->ranks[i], text, sizeof text);
+        fprintf(stderr, "  %s\n", text);
+    }
+}
+
+/* One event and what belongs to it. False: the job is over, or has failed. */
+static bool step(struct job *job, bool *end_checked, uint64_t *limit_ns)
+{
+    if (!wf_sim_step(job->sim)) {
+        job_fail(job, "nothing is left that could happen");
+        return false;
+    }
+    if (!*end_checked && job->server->state >= WF_SERVER_ENDING) {
+        *end_checked = true;
+        if (!job_check_end(job)) {
+            return false;
+        }
+    }
+    if (!job_check(job)) {
+        return false;
+    }
+    if (!*end_checked) {
+        job_faults_step(job);
+    }
+    if (!job->calm && job_faults_over(job)) {
+        job_faults_stop(job);
+        *limit_ns = wf_sim_now_ns(job->sim) + CALM_LIMIT_S * SEC;
+    }
+    for (uint32_t i = 0; i < JOB_RANKS; i++) {
+        struct job_rank *host = &job->ranks[i];
+        if (host->ended && host->rank != NULL) {
+            if (host->why.status != WF_CLOSED) {
+                job_fail(job, "%s rank %u ended: %s", host->side == WF_TRAIN ? "train" : "infer",
+                         host->index, host->why.text);
+                return false;
+            }
+            job_rank_release_ended(host);
+        }
+    }
+    if (job->calm && wf_sim_now_ns(job->sim) > *limit_ns) {
+        job_fail(job, "stuck: the job is not over %d s after the last fault", CALM_LIMIT_S);
+        return false;
+    }
+    if (wf_sim_events(job->sim) > EVENTS_LIMIT) {
+        job_fail(job, "stuck: more than %d events", EVENTS_LIMIT);
+        return false;
+    }
+    return !job->server_ended;
+}
+
+void job_run(const struct job_options *options, struct job_result *result)
+{
+    struct job *job = calloc(1, sizeof *job);
+    bool end_checked = false;
+    uint64_t limit_ns = 0;
+    memset(result, 0, sizeof *result);
+    job->options = *options;
+    job->result = result;
+    if (job->options.versions == 0) {
+        job->options.versions = 3;
+    }
+    build(job);
+    while (step(job, &end_checked, &limit_ns)) {
+    }
+    if (result->failure[0] != '\0') {
+        describe_stuck(job);
+    }
+    result->trace_hash = wf_sim_trace_hash(job->sim);
+    result->events = wf_sim_events(job->sim);
+    result->virtual_ns = wf_sim_now_ns(job->sim);
+    wf_sim_free(job->sim);
+    wf_model_free(job->model);
+    free(job);
+}

@@ -1,0 +1,75 @@
+/* job.h - a whole job under the simulator: a MetaServer, 4 train ranks (tp2 pp2), 2 engines of 2
+ * ranks, hosts that train, publish, pause and serve, faults drawn from the seed, and a checker that
+ * looks after every event.
+ *
+ * Each published (generation, step) has its own content: every element of every tensor of every
+ * train rank is one number that follows from the version. So whatever an engine may serve can be
+ * compared with the version it claims, and with what its other ranks hold.
+ */
+#ifndef WEFT_TESTS_SIM_JOB_H
+#define WEFT_TESTS_SIM_JOB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "actors/rank.h"
+
+enum {
+    JOB_TRAIN = 4,
+    JOB_INFER = 4,
+    JOB_RANKS = JOB_TRAIN + JOB_INFER,
+    JOB_ENGINES = 2,
+    JOB_FAULTS_MAX = 6,
+};
+
+/* Where a fault strikes: at a drawn time, or when its target reaches a state of the protocol. */
+#define JOB_POINT_MAP(X)                                                                          \
+    X(AT_TIME)                                                                                    \
+    X(AT_PLANNING) X(AT_READ) X(AT_DOUBT) X(AT_QUIESCING) X(AT_TOLD) X(AT_FLIPPING) X(AT_FLIPPED) \
+        X(AT_DROPPING) X(AT_HOLD) X(AT_GRANTED) X(AT_OPENED) X(AT_CLOSING)
+enum job_point {
+#define JOB_POINT_ENUM(name) JOB_##name,
+    JOB_POINT_MAP(JOB_POINT_ENUM)
+#undef JOB_POINT_ENUM
+        JOB_POINT_COUNT
+};
+#define JOB_FAULT_MAP(X) X(CRASH) X(FREEZE_SHORT) X(FREEZE_LONG) X(BREAK) X(STALL)
+enum job_fault_kind {
+#define JOB_FAULT_ENUM(name) JOB_##name,
+    JOB_FAULT_MAP(JOB_FAULT_ENUM)
+#undef JOB_FAULT_ENUM
+        JOB_FAULT_COUNT
+};
+
+struct job_options {
+    uint64_t seed;
+    uint32_t versions; /* at least so many steps; 0: 3 */
+    enum wf_commit_policy policy;
+    enum wf_publish_mode publish;
+    bool drop_to_latest, no_fill;
+    bool faults;       /* draw some */
+    bool bad_links;    /* reads that stall, fail, arrive corrupted */
+    bool skip_quiesce; /* the planted bug: ranks flip without the pause */
+    uint64_t every;
+    FILE *trace; /* events of the world */
+};
+
+struct job_result {
+    char failure[400]; /* empty: all was well */
+    uint64_t trace_hash, events;
+    uint64_t virtual_ns;
+    uint32_t commits, aborts, fills, struck;
+    uint32_t struck_at[JOB_POINT_COUNT], struck_by[JOB_FAULT_COUNT];
+    uint64_t digest_mismatches;
+    uint64_t last_step;
+    char culprit[700]; /* of the last aborted round */
+};
+
+/* Runs one seed to its end: faults first, then none, until the job is complete. */
+void job_run(const struct job_options *options, struct job_result *result);
+
+extern const char *const job_point_names[JOB_POINT_COUNT];
+extern const char *const job_fault_names[JOB_FAULT_COUNT];
+
+#endif

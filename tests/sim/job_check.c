@@ -1,0 +1,127 @@
+/* job_check.c - what must hold after every event, and at the end. */
+#include <string.h>
+
+#include "tests/sim/job_internal.h"
+
+enum { ELEMENTS_SAMPLED = 4 };
+
+/* An element is the version's number, or zero where the layout fills. */
+static bool element_is_good(const struct job_rank *host, uint64_t tensor, uint64_t element)
+{
+    const uint16_t *at = host->tensors[tensor].address;
+    return at[element] == job_content(host->version) || at[element] == 0;
+}
+
+static bool sample(struct job *job, const struct job_rank *host, uint64_t salt)
+{
+    for (uint64_t i = 0; i < ELEMENTS_SAMPLED; i++) {
+        /* Not drawn: the checker must not change the schedule that it checks. */
+        uint64_t pick = (salt * 2654435761u + i * 40503u) >> 4;
+        uint64_t tensor = pick % host->layout->tensor_count;
+        uint64_t elements = host->layout->tensors[tensor].bytes / sizeof(uint16_t);
+        uint64_t element = (pick >> 8) % elements;
+        if (!element_is_good(host, tensor, element)) {
+            job_fail(job, "torn: infer rank %u serves step %llu, element %llu of %s is another's",
+                     host->index, (unsigned long long)host->version.step,
+                     (unsigned long long)element, host->layout->tensors[tensor].name);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool scan(struct job *job, const struct job_rank *host)
+{
+    uint64_t zeros = 0, all = 0;
+    for (uint64_t t = 0; t < host->layout->tensor_count; t++) {
+        const uint16_t *at = host->tensors[t].address;
+        uint64_t elements = host->layout->tensors[t].bytes / sizeof *at;
+        for (uint64_t e = 0; e < elements; e++) {
+            zeros += at[e] == 0;
+            if (!element_is_good(host, t, e)) {
+                job_fail(job, "infer rank %u at the end: element %llu of %s is not of step %llu",
+                         host->index, (unsigned long long)e, host->layout->tensors[t].name,
+                         (unsigned long long)host->version.step);
+                return false;
+            }
+        }
+        all += elements;
+    }
+    if (zeros > all / 2) {
+        job_fail(job, "infer rank %u at the end: %llu of %llu elements are zero", host->index,
+                 (unsigned long long)zeros, (unsigned long long)all);
+    }
+    return true;
+}
+
+/* While all ranks of an engine may run, they have one version, and the bytes are that version's. */
+static bool check_engine(struct job *job, uint32_t engine)
+{
+    const struct job_rank *first = NULL;
+    uint32_t per_engine = JOB_INFER / JOB_ENGINES;
+    for (uint32_t i = 0; i < per_engine; i++) {
+        const struct job_rank *host = &job->ranks[JOB_TRAIN + engine * per_engine + i];
+        if (!host->alive || host->rank == NULL || !host->serving) {
+            return true;
+        }
+        first = first == NULL ? host : first;
+        if (wf_version_compare(host->version, first->version) != 0) {
+            job_fail(job, "mixed: infer rank %u serves step %llu while infer rank %u serves %llu",
+                     host->index, (unsigned long long)host->version.step, first->index,
+                     (unsigned long long)first->version.step);
+            return false;
+        }
+        if (!sample(job, host, wf_sim_events(job->sim) + host->index)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool job_check(struct job *job)
+{
+    for (uint32_t e = 0; e < JOB_ENGINES; e++) {
+        if (!check_engine(job, e)) {
+            return false;
+        }
+    }
+    return job->result->failure[0] == '\0';
+}
+
+/* When the server has said that the job is over, before the ranks are gone. */
+bool job_check_end(struct job *job)
+{
+    struct wf_version committed = wf_server_committed(job->server);
+    if (job->server->end.status != WF_CLOSED) {
+        job_fail(job, "the server stopped: %s", job->server->end.text);
+        return false;
+    }
+    if (committed.step < job->final_step && job->options.every <= 1) {
+        job_fail(job, "the job ended at step %llu, the last is %llu: %s",
+                 (unsigned long long)committed.step, (unsigned long long)job->final_step,
+                 job->server->end.text);
+        return false;
+    }
+    job->result->last_step = committed.step;
+    for (uint32_t i = 0; i < JOB_RANKS; i++) {
+        struct job_rank *host = &job->ranks[i];
+        if (host->rank == NULL) {
+            continue; /* it has said goodbye already */
+        }
+        if (host->side == WF_TRAIN) {
+            if (!host->finished) {
+                job_fail(job, "train rank %u was not released", host->index);
+            }
+            continue;
+        }
+        bool last = host->serving && wf_version_compare(host->version, committed) == 0;
+        if (!last && !job->options.no_fill) {
+            job_fail(job, "infer rank %u serves step %llu (serving %d), the last is %llu",
+                     host->index, (unsigned long long)host->version.step, host->serving,
+                     (unsigned long long)committed.step);
+        } else if (last) {
+            scan(job, host);
+        }
+    }
+    return job->result->failure[0] == '\0';
+}

@@ -1,0 +1,313 @@
+/* job_host.c - what surrounds a rank: memory, training, pausing, serving. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/job_internal.h"
+
+enum { TENSOR_ALIGN = 64 };
+
+uint16_t job_content(struct wf_version version)
+{
+    return (uint16_t)(version.counter * 512 + version.step);
+}
+
+static void write_weights(struct job_rank *host, struct wf_version version)
+{
+    uint16_t content = job_content(version);
+    uint16_t *at = host->memory.address;
+    for (uint64_t i = 0; i < host->memory.len_bytes / sizeof *at; i++) {
+        at[i] = content;
+    }
+}
+
+/* --- train ------------------------------------------------------------------------------------ */
+static void arm(struct job_rank *host, uint64_t min_ns, uint64_t max_ns)
+{
+    wf_timer_arm(host->loop, &host->timer,
+                 wf_loop_now_ns(host->loop) + wf_sim_range(host->job->sim, min_ns, max_ns));
+}
+
+static struct wf_version own_version(const struct job_rank *host)
+{
+    const struct wf_meta_client *client = host->rank->client;
+    return (struct wf_version){client->generation_term, client->generation_counter, host->step};
+}
+
+static bool wants_more(const struct job_rank *host)
+{
+    return !host->job->calm || host->step < host->job->final_step;
+}
+
+/* The buffers are the host's: it trains, which spoils them at once, and publishes later. */
+static void train_on(struct job_rank *host)
+{
+    host->step++;
+    host->must_publish = true;
+    write_weights(host, own_version(host));
+    bool slow = host->step > host->job->options.versions && !host->job->calm;
+    arm(host, 1 * MS, slow ? 300 * MS : 40 * MS);
+}
+
+static void publish(struct job_rank *host)
+{
+    struct wf_error error = {0};
+    write_weights(host, own_version(host)); /* a new generation has other content */
+    enum wf_status status = wf_rank_publish(host->rank, host->step, "step", &error);
+    if (status == WF_AGAIN) {
+        arm(host, 5 * MS, 20 * MS);
+    } else if (status != WF_OK && status != WF_CLOSED) {
+        job_fail(host->job, "train rank %u cannot publish step %llu: %s", host->index,
+                 (unsigned long long)host->step, error.text);
+    } else {
+        host->must_publish = false;
+        host->waits_outcome = host->job->options.publish == WF_PUBLISH_HOLD;
+    }
+}
+
+static void on_train_timer(struct wf_timer *timer)
+{
+    struct job_rank *host = (struct job_rank *)((char *)timer - offsetof(struct job_rank, timer));
+    if (host->must_publish) {
+        publish(host);
+    }
+}
+
+static void on_ready(void *user, struct wf_rank *rank, bool restarted, uint64_t step)
+{
+    struct job_rank *host = user;
+    (void)rank;
+    (void)restarted;
+    host->step = step > 0 ? step : 1;
+    host->must_publish = true;
+    host->waits_outcome = host->finished = false;
+    write_weights(host, own_version(host));
+    arm(host, 1 * MS, 30 * MS);
+}
+
+static void outcome(struct job_rank *host, struct wf_version version, uint32_t engines)
+{
+    if (version.step != host->step) {
+        return; /* of an earlier snapshot */
+    }
+    if (engines > 0 && !wants_more(host)) {
+        host->finished = true;
+        wf_rank_idle(host->rank);
+    } else if (host->waits_outcome) {
+        host->waits_outcome = false;
+        train_on(host);
+    }
+}
+
+static void on_released(void *user, struct wf_rank *rank, struct wf_version version,
+                        uint32_t engines)
+{
+    (void)rank;
+    outcome(user, version, engines);
+}
+
+static void on_copied(void *user, struct wf_rank *rank, struct wf_version version,
+                      const struct wf_error *why)
+{
+    struct job_rank *host = user;
+    (void)rank;
+    if (version.step != host->step || version.counter != own_version(host).counter) {
+        return;
+    }
+    if (why != NULL) {
+        host->must_publish = true;
+        arm(host, 1 * MS, 5 * MS);
+    } else if (wants_more(host)) {
+        train_on(host);
+    } else {
+        host->waits_outcome = true;
+    }
+}
+
+static void on_aborted(void *user, struct wf_rank *rank, struct wf_version version,
+                       uint64_t attempt, bool again, const struct wf_culprit *culprit)
+{
+    struct job_rank *host = user;
+    (void)rank;
+    (void)attempt;
+    (void)culprit;
+    if (host->side == WF_TRAIN && !again) {
+        outcome(host, version, 0);
+    }
+}
+
+static void on_ended(void *user, struct wf_rank *rank, const struct wf_error *why)
+{
+    struct job_rank *host = user;
+    (void)rank;
+    host->ended = true;
+    host->why = *why;
+}
+
+/* --- infer ------------------------------------------------------------------------------------ */
+static void on_quiesce_timer(struct wf_timer *timer)
+{
+    struct job_rank *host = (struct job_rank *)((char *)timer - offsetof(struct job_rank, timer));
+    host->serving = false;
+    wf_rank_quiesced(host->rank);
+}
+
+static void on_quiesce(void *user, struct wf_rank *rank)
+{
+    (void)rank;
+    arm(user, 0, 20 * MS); /* passes in flight end */
+}
+
+static void on_resume(void *user, struct wf_rank *rank, struct wf_version version)
+{
+    struct job_rank *host = user;
+    (void)rank;
+    host->serving = true;
+    host->version = version;
+}
+
+static enum wf_status on_after_write(void *user, struct wf_rank *rank, struct wf_version version)
+{
+    struct job_rank *host = user;
+    (void)rank;
+    if (!host->alive) {
+        return WF_OK; /* torn down in the middle */
+    }
+    if (wf_version_compare(version, host->top) < 0) {
+        job_fail(host->job, "infer rank %u flips back to step %llu", host->index,
+                 (unsigned long long)version.step);
+    }
+    host->top = version;
+    if (host->job->options.skip_quiesce && host->serving) {
+        host->version = version; /* it never stopped */
+    }
+    return WF_OK;
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+static void check(enum wf_status status, const struct wf_error *error)
+{
+    if (status != WF_OK) {
+        fprintf(stderr, "the world cannot be built: %s\n", error->text);
+        abort();
+    }
+}
+
+static void make_tensors(struct job_rank *host)
+{
+    uint64_t bytes = 0;
+    struct wf_error error = {0};
+    check(wf_layout_derive(host->job->model, &host->job->recipes[host->side], host->index,
+                           &host->layout, &error),
+          &error);
+    const struct wf_layout *layout = host->layout;
+    for (uint32_t i = 0; i < layout->tensor_count; i++) {
+        bytes += (layout->tensors[i].bytes + TENSOR_ALIGN - 1) / TENSOR_ALIGN * TENSOR_ALIGN;
+    }
+    host->memory = (struct wf_region){.address = malloc(bytes), .len_bytes = bytes, .fd = -1};
+    host->tensors = calloc(layout->tensor_count, sizeof host->tensors[0]);
+    WF_ASSERT(host->memory.address != NULL && host->tensors != NULL);
+    memset(host->memory.address, 0xff, bytes);
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < layout->tensor_count; i++) {
+        const struct wf_tensor *tensor = &layout->tensors[i];
+        struct wf_rank_tensor *own = &host->tensors[i];
+        own->live.name = tensor->name;
+        own->live.dtype = tensor->dtype;
+        own->live.ndim = tensor->ndim;
+        int64_t stride = 1;
+        for (uint32_t d = tensor->ndim; d-- > 0;) {
+            own->live.shape[d] = tensor->shape[d];
+            own->live.strides[d] = stride;
+            stride *= (int64_t)tensor->shape[d];
+        }
+        own->address = (uint8_t *)host->memory.address + at;
+        own->offset = at;
+        at += (tensor->bytes + TENSOR_ALIGN - 1) / TENSOR_ALIGN * TENSOR_ALIGN;
+    }
+}
+
+void job_rank_start(struct job *job, uint32_t index)
+{
+    struct job_rank *host = &job->ranks[index];
+    bool train = index < JOB_TRAIN;
+    uint32_t per_engine = JOB_INFER / JOB_ENGINES;
+    *host = (struct job_rank){.job = job,
+                              .side = train ? WF_TRAIN : WF_INFER,
+                              .index = train ? index : index - JOB_TRAIN,
+                              .alive = true};
+    host->engine = train ? 0 : host->index / per_engine;
+    char name[32];
+    snprintf(name, sizeof name, "%s %u", train ? "train" : "infer", host->index);
+    host->loop = wf_sim_rank_new(job->sim, name, job_rank_teardown, host);
+    host->timer.fire = train ? on_train_timer : on_quiesce_timer;
+    host->timer.name = "host";
+    make_tensors(host);
+    struct wf_error error = {0};
+    check(wf_transport_sim_new(host->loop, &job->links, &host->transport, &error), &error);
+    const struct wf_rank_options options = {.job = "simulated",
+                                            .server = job->address,
+                                            .listen = "peer-*",
+                                            .host_name = train               ? "trainer"
+                                                         : host->engine == 0 ? "a"
+                                                                             : "b",
+                                            .side = host->side,
+                                            .rank = host->index,
+                                            .engine = host->engine,
+                                            .group = train ? "train" : "engines",
+                                            .group_rank = host->index,
+                                            .model = job->model,
+                                            .recipe = &job->recipes[host->side],
+                                            .regions = &host->memory,
+                                            .region_count = 1,
+                                            .tensors = host->tensors,
+                                            .tensor_count = host->layout->tensor_count,
+                                            .publish = job->options.publish,
+                                            .transport = host->transport,
+                                            .timeouts = job_timeouts(),
+                                            .hooks = {.quiesce = on_quiesce,
+                                                      .resume = on_resume,
+                                                      .after_write = on_after_write,
+                                                      .ready = on_ready,
+                                                      .copied = on_copied,
+                                                      .released = on_released,
+                                                      .aborted = on_aborted,
+                                                      .ended = on_ended},
+                                            .host = host,
+                                            .skip_quiesce = job->options.skip_quiesce};
+    check(wf_rank_new(host->loop, &options, &host->rank, &error), &error);
+}
+
+static void free_memory(struct job_rank *host)
+{
+    host->transport->ops->close(host->transport);
+    wf_timer_cancel(host->loop, &host->timer);
+    wf_layout_free(host->layout);
+    free(host->memory.address);
+    free(host->tensors);
+    host->rank = NULL;
+    host->serving = false;
+}
+
+void job_rank_teardown(void *user, struct wf_loop *loop)
+{
+    struct job_rank *host = user;
+    host->alive = false;
+    if (host->rank != NULL) {
+        wf_rank_close(host->rank);
+        wf_converter_close(host->rank->converter); /* their jobs come back without having run */
+        wf_planner_close(host->rank->planner);
+        wf_sim_drain(host->job->sim, loop);
+        wf_rank_free(host->rank);
+        free_memory(host);
+    }
+}
+
+/* The rank has ended: its host says goodbye, as a process that exits would. */
+void job_rank_release_ended(struct job_rank *host)
+{
+    if (host->rank->sender != NULL && host->rank->sender->digest_batch.active) {
+        return; /* its jobs still run */
+    }
+    wf_rank_free(host->rank);
+    free_memory(host);
+}

@@ -1,0 +1,94 @@
+/* job_internal.h - the world's parts, shared by tests/sim/job*.c. */
+#ifndef WEFT_TESTS_SIM_JOB_INTERNAL_H
+#define WEFT_TESTS_SIM_JOB_INTERNAL_H
+
+#include "actors/meta_client_internal.h"
+#include "actors/meta_server_internal.h"
+#include "actors/sender.h"
+#include "runtime/env_sim.h"
+#include "tests/sim/job.h"
+#include "transports/sim.h"
+
+#define MS UINT64_C(1000000)
+#define SEC (1000 * MS)
+
+struct job;
+struct job_rank {
+    struct job *job;
+    enum wf_side side;
+    uint32_t index, engine;
+    struct wf_loop *loop;
+    struct wf_rank *rank;
+    struct wf_transport *transport;
+    struct wf_region memory;
+    struct wf_rank_tensor *tensors;
+    struct wf_layout *layout; /* own derivation, to make the tensors */
+    bool alive, frozen, ended;
+    uint64_t restart_ns, thaw_ns; /* of the world; 0: not */
+    struct wf_error why;
+    struct wf_timer timer;
+    /* infer */
+    bool serving;
+    struct wf_version version, top;
+    /* train */
+    uint64_t step; /* of the weights */
+    bool must_publish, waits_outcome, finished;
+};
+
+struct job_fault {
+    enum job_fault_kind kind;
+    enum job_point point;
+    uint32_t target; /* rank index; JOB_RANKS: anybody */
+    uint32_t skip;   /* passes by so often before it strikes */
+    uint64_t after_ns;
+    bool inside, armed, struck;
+    uint64_t strike_ns;
+};
+
+struct job {
+    struct job_options options;
+    struct job_result *result;
+    struct wf_sim *sim;
+    struct wf_model *model;
+    struct wf_recipe recipes[2];
+    struct wf_sim_link_options links;
+    struct wf_loop *server_loop, *observer_loop;
+    struct wf_meta_server *server;
+    bool server_ended;
+    struct wf_error server_why;
+    char address[WF_ADDRESS_MAX];
+    struct job_rank ranks[JOB_RANKS];
+    struct job_fault faults[JOB_FAULTS_MAX];
+    uint32_t fault_count;
+    bool calm; /* faults are over */
+    uint64_t final_step;
+    struct {
+        struct wf_actor actor;
+        uint64_t conn;
+        struct wf_timer retry;
+    } observer;
+};
+
+void job_fail(struct job *job, const char *format, ...) __attribute__((format(printf, 2, 3)));
+struct wf_timeouts job_timeouts(void);
+
+/* job_host.c: the processes */
+void job_rank_start(struct job *job, uint32_t index);
+void job_rank_teardown(void *user, struct wf_loop *loop);
+uint16_t job_content(struct wf_version version); /* the number that all elements of it are */
+void job_rank_release_ended(struct job_rank *host);
+
+/* job_faults.c */
+void job_faults_draw(struct job *job);
+void job_faults_step(struct job *job); /* after each event */
+bool job_faults_over(const struct job *job);
+void job_faults_stop(struct job *job);
+
+/* job_check.c: after each event; false: it has failed */
+bool job_check(struct job *job);
+bool job_check_end(struct job *job);
+
+/* job_observer.c */
+void job_observer_start(struct job *job);
+
+#endif

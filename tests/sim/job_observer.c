@@ -1,0 +1,97 @@
+/* job_observer.c - listens to the server's reports, as `weft run` does. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/job_internal.h"
+
+static struct job *job_of(struct wf_actor *self)
+{
+    return (struct job *)((char *)self - offsetof(struct job, observer.actor));
+}
+
+static void connect_server(struct job *job)
+{
+    struct wf_env *env = wf_loop_env(job->observer_loop);
+    struct wf_error error = {0};
+    if (env->ops->connect(env, &job->observer.actor, job->address, &job->observer.conn, &error) !=
+        WF_OK) {
+        job_fail(job, "the observer cannot connect: %s", error.text);
+    }
+}
+
+static void on_retry(struct wf_timer *timer)
+{
+    connect_server((struct job *)((char *)timer - offsetof(struct job, observer.retry)));
+}
+
+static void on_report(struct job *job, const struct wf_frame_round_report *report)
+{
+    struct job_result *result = job->result;
+    result->digest_mismatches += report->digest_mismatches;
+    if (report->state == WF_REPORT_COMMITTED) {
+        result->commits++;
+        result->fills += report->fill != 0;
+    } else {
+        result->aborts++;
+        wf_culprit_format(&report->culprit, result->culprit);
+        if (wf_culprit_is_none(&report->culprit)) {
+            job_fail(job, "a round was aborted and nobody is named");
+        }
+        if (getenv("WEFT_SIM_VERBOSE") != NULL) {
+            fprintf(stderr, "  aborted step %llu attempt %llu fill %llu: %s\n",
+                    (unsigned long long)report->round.version.step,
+                    (unsigned long long)report->round.attempt, (unsigned long long)report->fill,
+                    result->culprit);
+        }
+    }
+}
+
+static void on_frame(struct job *job, const struct wf_wire_msg *wire)
+{
+    struct wf_frame frame;
+    struct wf_error error = {0};
+    struct wf_env *env = wf_loop_env(job->observer_loop);
+    if (wf_frame_decode(wire->bytes, wire->len_bytes, &frame, &error) != WF_OK) {
+        job_fail(job, "the observer got: %s", error.text);
+        return;
+    }
+    if (frame.type == WF_FRAME_challenge) {
+        struct wf_frame_hello hello = {.proto_min = WF_PROTOCOL_MIN,
+                                       .proto_max = WF_PROTOCOL_MAX,
+                                       .job = "simulated",
+                                       .role = WF_ROLE_OBSERVER};
+        wf_frame_send(env, wire->conn, WF_FRAME_hello, &hello, -1);
+    } else if (frame.type == WF_FRAME_round_report) {
+        on_report(job, &frame.round_report);
+    }
+    wf_frame_fini(&frame);
+}
+
+static enum wf_verdict on_message(struct wf_actor *self, struct wf_msg *msg)
+{
+    struct job *job = job_of(self);
+    if (msg->kind == WF_WIRE_FRAME) {
+        on_frame(job, (struct wf_wire_msg *)msg);
+    } else if (msg->kind == WF_WIRE_CLOSED && !job->server_ended) {
+        wf_timer_arm(job->observer_loop, &job->observer.retry,
+                     wf_loop_now_ns(job->observer_loop) + 5 * MS);
+    }
+    return WF_FREE;
+}
+
+static void teardown(void *user, struct wf_loop *loop)
+{
+    struct job *job = user;
+    (void)loop;
+    wf_timer_cancel(job->observer_loop, &job->observer.retry);
+    wf_actor_close(&job->observer.actor);
+    wf_actor_fini(&job->observer.actor);
+}
+
+void job_observer_start(struct job *job)
+{
+    job->observer_loop = wf_sim_rank_new(job->sim, "observer", teardown, job);
+    wf_actor_init(&job->observer.actor, job->observer_loop, "observer", on_message);
+    job->observer.retry = (struct wf_timer){.fire = on_retry, .name = "observer"};
+    connect_server(job);
+}

@@ -1,0 +1,43 @@
+/* run_job.c - runs seeds of the simulated job by hand: `run_job FIRST LAST [trace]`. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/job.h"
+
+int main(int argc, char **argv)
+{
+    uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
+    uint64_t last = argc > 2 ? strtoull(argv[2], NULL, 10) : first;
+    uint32_t failed = 0, commits = 0, aborts = 0, fills = 0;
+    uint64_t events = 0;
+    for (uint64_t seed = first; seed <= last; seed++) {
+        struct job_options options = {.seed = seed, .faults = true};
+        options.policy = seed % 2 == 0 ? WF_COMMIT_EACH : WF_COMMIT_ALL;
+        options.publish = seed % 8 >= 6 ? WF_PUBLISH_SNAPSHOT : WF_PUBLISH_HOLD;
+        options.drop_to_latest = seed % 8 == 7;
+        options.bad_links = seed % 5 == 0;
+        if (argc > 3 && strcmp(argv[3], "trace") == 0) {
+            options.trace = stdout;
+        }
+        if (argc > 3 && strcmp(argv[3], "bug") == 0) {
+            options.skip_quiesce = true;
+        }
+        if (argc > 3 && strcmp(argv[3], "calm") == 0) {
+            options.faults = options.bad_links = false;
+        }
+        struct job_result result;
+        job_run(&options, &result);
+        commits += result.commits;
+        aborts += result.aborts;
+        fills += result.fills;
+        events += result.events;
+        if (result.failure[0] != '\0') {
+            failed++;
+            printf("seed %llu: %s\n", (unsigned long long)seed, result.failure);
+        }
+    }
+    printf("%llu seeds, %u failed, %llu events, %u commits, %u fills, %u aborts\n",
+           (unsigned long long)(last - first + 1), failed, (unsigned long long)events, commits,
+           fills, aborts);
+    return failed > 0;
+}
