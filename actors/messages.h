@@ -117,15 +117,16 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
     F(U64, term, UINT64_MAX)  \
     F(U64, epoch, UINT64_MAX) \
     F(LIST, groups, group, WF_ENGINES_MAX) F(LIST, peers, peer, WF_RANKS_MAX)
-#define WF_FIELDS_planned(F)                                                                 \
-    F(U64, epoch, UINT64_MAX)                                                                \
-    F(U64, status, 255)                                                                      \
-    F(TEXT, text, WF_ERROR_TEXT_MAX)                                                         \
-    F(HASH, input, 0)                                                                        \
-    F(HASH, edge_sum, 0)                                                                     \
-    F(U64, edges, UINT32_MAX)                                                                \
-    F(U64, ops, UINT64_MAX) F(U64, bytes_unique, UINT64_MAX) F(U64, bytes_moved, UINT64_MAX) \
-        F(U64, egress_max, UINT64_MAX) F(U64, egress_ranks, UINT32_MAX)                      \
+#define WF_FIELDS_planned(F)                                            \
+    F(U64, epoch, UINT64_MAX)                                           \
+    F(U64, status, 255)                                                 \
+    F(TEXT, text, WF_ERROR_TEXT_MAX)                                    \
+    F(HASH, input, 0)                                                   \
+    F(HASH, edge_sum, 0)                                                \
+    F(U64, edges, UINT32_MAX)                                           \
+    F(U64, ops, UINT64_MAX)                                             \
+    F(U64, bytes_unique, UINT64_MAX) F(U64, bytes_moved, UINT64_MAX)    \
+        F(U64, egress_max, UINT64_MAX) F(U64, egress_ranks, UINT32_MAX) \
             F(U64, ingress_max, UINT64_MAX) F(U64, build_ns, UINT64_MAX)
 #define WF_FIELDS_heartbeat(F) F(U64, sequence, UINT64_MAX) F(U64, sent_ns, UINT64_MAX)
 #define WF_FIELDS_lease(F)       \
@@ -150,15 +151,15 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
     F(U64, fill, 1)              \
     F(U64, deadline_ns, UINT64_MAX) /* from receipt */ F(LIST, members, member, WF_RANKS_MAX)
 /* Train ranks vote only no: "what this round wants to read is gone". */
-#define WF_FIELDS_vote(F)                                               \
-    F(KEY, round, 0)                                                    \
-    F(U64, yes, 1)                                                      \
-    F(CULPRIT, culprit, 0)                                              \
-    F(U64, bytes, UINT64_MAX)                                           \
-    F(U64, grant_ns, UINT64_MAX)                                        \
-    F(U64, transfer_ns, UINT64_MAX)                                     \
-    F(U64, verify_ns, UINT64_MAX) F(U64, digest_mismatches, UINT64_MAX) \
-        F(LIST, transports, transport, 16)
+#define WF_FIELDS_vote(F)           \
+    F(KEY, round, 0)                \
+    F(U64, yes, 1)                  \
+    F(CULPRIT, culprit, 0)          \
+    F(U64, bytes, UINT64_MAX)       \
+    F(U64, grant_ns, UINT64_MAX)    \
+    F(U64, transfer_ns, UINT64_MAX) \
+    F(U64, verify_ns, UINT64_MAX)   \
+    F(U64, digest_mismatches, UINT64_MAX) F(LIST, transports, transport, 16)
 #define WF_FIELDS_decide(F) F(KEY, round, 0) F(LIST, engines, unit, WF_ENGINES_MAX)
 #define WF_FIELDS_quiesced(F) F(KEY, round, 0)
 #define WF_FIELDS_flip(F) F(KEY, round, 0)
@@ -183,30 +184,31 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
     F(VERSION, version, 0)                                                                      \
     F(U64, attempt, UINT64_MAX)                                                                 \
     F(U64, elements_checked, UINT64_MAX)                                                        \
-    F(U64, elements_wrong, UINT64_MAX) F(U64, torn_reads, UINT64_MAX) F(U64, reads, UINT64_MAX) \
-        F(U64, own_bytes_peak, UINT64_MAX) F(TEXT, text, WF_OBJECT_MAX) F(LIST, spans, span, 64)
+    F(U64, elements_wrong, UINT64_MAX)                                                          \
+    F(U64, torn_reads, UINT64_MAX) F(U64, reads, UINT64_MAX) F(U64, own_bytes_peak, UINT64_MAX) \
+        F(TEXT, text, WF_OBJECT_MAX) F(LIST, spans, span, 64)
 /* To observers: the plan once, then every end of a round, with seconds at the server. */
-#define WF_FIELDS_plan_report(F)                                    \
-    F(HASH, input, 0)                                               \
-    F(U64, train_ranks, WF_RANKS_MAX)                               \
-    F(U64, infer_ranks, WF_RANKS_MAX)                               \
-    F(U64, ops, UINT64_MAX)                                         \
-    F(U64, bytes_unique, UINT64_MAX)                                \
-    F(U64, bytes_moved, UINT64_MAX)                                 \
-    F(U64, egress_max, UINT64_MAX) F(U64, egress_ranks, UINT32_MAX) \
-        F(U64, ingress_max, UINT64_MAX) F(U64, build_ns, UINT64_MAX)
-#define WF_FIELDS_round_report(F)                                                               \
-    F(KEY, round, 0)                                                                            \
-    F(TEXT, label, WF_LABEL_MAX)                                                                \
-    F(U64, fill, 1)                                                                             \
-    F(U64, state, 2)                                                                            \
-    F(CULPRIT, culprit, 0)                                                                      \
-    F(U64, bytes, UINT64_MAX)                                                                   \
-    F(U64, opened_ns, UINT64_MAX) F(U64, grant_ns, UINT64_MAX) F(U64, transfer_ns, UINT64_MAX)  \
-        F(U64, verify_ns, UINT64_MAX) F(U64, decide_ns, UINT64_MAX) F(U64, flip_ns, UINT64_MAX) \
-            F(U64, total_ns, UINT64_MAX) F(U64, pause_ns, UINT64_MAX)                           \
-                F(U64, digest_mismatches, UINT64_MAX) F(LIST, transports, transport, 16)        \
-                    F(LIST, engines, unit, WF_ENGINES_MAX)
+#define WF_FIELDS_plan_report(F)      \
+    F(HASH, input, 0)                 \
+    F(U64, train_ranks, WF_RANKS_MAX) \
+    F(U64, infer_ranks, WF_RANKS_MAX) \
+    F(U64, ops, UINT64_MAX)           \
+    F(U64, bytes_unique, UINT64_MAX)  \
+    F(U64, bytes_moved, UINT64_MAX)   \
+    F(U64, egress_max, UINT64_MAX)    \
+    F(U64, egress_ranks, UINT32_MAX) F(U64, ingress_max, UINT64_MAX) F(U64, build_ns, UINT64_MAX)
+#define WF_FIELDS_round_report(F)                                                              \
+    F(KEY, round, 0)                                                                           \
+    F(TEXT, label, WF_LABEL_MAX)                                                               \
+    F(U64, fill, 1)                                                                            \
+    F(U64, state, 2)                                                                           \
+    F(CULPRIT, culprit, 0)                                                                     \
+    F(U64, bytes, UINT64_MAX)                                                                  \
+    F(U64, opened_ns, UINT64_MAX)                                                              \
+    F(U64, grant_ns, UINT64_MAX) F(U64, transfer_ns, UINT64_MAX) F(U64, verify_ns, UINT64_MAX) \
+        F(U64, decide_ns, UINT64_MAX) F(U64, flip_ns, UINT64_MAX) F(U64, total_ns, UINT64_MAX) \
+            F(U64, pause_ns, UINT64_MAX) F(U64, digest_mismatches, UINT64_MAX)                 \
+                F(LIST, transports, transport, 16) F(LIST, engines, unit, WF_ENGINES_MAX)
 /* To observers: one line of what is going on now (progress). */
 #define WF_FIELDS_progress(F) \
     F(TEXT, phase, 32)        \
@@ -214,15 +216,15 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
 /* A clean goodbye: a rank that leaves, or the server that ends the job. */
 #define WF_FIELDS_leave(F) F(TEXT, reason, WF_REASON_MAX)
 /* --- between plan peers: a reader (infer rank) and a source (train rank) --------------------- */
-#define WF_FIELDS_peer_hello(F)                                                                \
-    F(U64, proto_min, 255)                                                                     \
-    F(U64, proto_max, 255)                                                                     \
-    F(TEXT, job, WF_JOB_NAME_MAX)                                                              \
-    F(BYTES, proof, WF_PROOF_MAX)                                                              \
-    F(U64, rank, WF_RANKS_MAX)                                                                 \
-    F(U64, incarnation, UINT64_MAX)                                                            \
-    F(U64, source_rank, WF_RANKS_MAX) F(U64, source_incarnation, UINT64_MAX) F(HASH, input, 0) \
-        F(HASH, edge, 0)
+#define WF_FIELDS_peer_hello(F)       \
+    F(U64, proto_min, 255)            \
+    F(U64, proto_max, 255)            \
+    F(TEXT, job, WF_JOB_NAME_MAX)     \
+    F(BYTES, proof, WF_PROOF_MAX)     \
+    F(U64, rank, WF_RANKS_MAX)        \
+    F(U64, incarnation, UINT64_MAX)   \
+    F(U64, source_rank, WF_RANKS_MAX) \
+    F(U64, source_incarnation, UINT64_MAX) F(HASH, input, 0) F(HASH, edge, 0)
 /* One frame a region, its fd beside it; the last has `last` = 1. */
 #define WF_FIELDS_peer_region(F) \
     F(U64, index, 4096)          \
@@ -241,20 +243,21 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
 #define WF_FIELDS_peer_refused(F) F(KEY, round, 0) F(U64, status, 255) F(TEXT, text, WF_REASON_MAX)
 
 /* X(name, type number). Numbers are the wire's: only append. */
-#define WF_FRAME_MAP(X)                                                                            \
-    X(challenge, 1)                                                                                \
-    X(hello, 2)                                                                                    \
-    X(welcome, 3)                                                                                  \
-    X(refused, 4)                                                                                  \
-    X(members, 5)                                                                                  \
-    X(planned, 6)                                                                                  \
-    X(heartbeat, 7) X(lease, 8) X(generation, 9) X(publish, 10) X(idle, 11) X(open, 12)            \
-        X(vote, 13) X(decide, 14) X(quiesced, 15) X(flip, 16) X(flipped, 17) X(resume, 18)         \
-            X(resumed, 19) X(abort, 20) X(aborted, 21) X(released, 22) X(round_aborted, 23)        \
-                X(note, 24) X(plan_report, 25) X(round_report, 26) X(progress, 27) X(leave, 28)    \
-                    X(joined, 29) X(told, 30) X(peer_hello, 40) X(peer_region, 41)                 \
-                        X(peer_places, 42) X(grant_request, 43) X(grant, 44) X(digest_request, 45) \
-                            X(digest, 46) X(chunks_request, 47) X(chunks, 48) X(peer_refused, 49)
+#define WF_FRAME_MAP(X)                                                                           \
+    X(challenge, 1)                                                                               \
+    X(hello, 2)                                                                                   \
+    X(welcome, 3)                                                                                 \
+    X(refused, 4)                                                                                 \
+    X(members, 5)                                                                                 \
+    X(planned, 6)                                                                                 \
+    X(heartbeat, 7)                                                                               \
+    X(lease, 8) X(generation, 9) X(publish, 10) X(idle, 11) X(open, 12) X(vote, 13) X(decide, 14) \
+        X(quiesced, 15) X(flip, 16) X(flipped, 17) X(resume, 18) X(resumed, 19) X(abort, 20)      \
+            X(aborted, 21) X(released, 22) X(round_aborted, 23) X(note, 24) X(plan_report, 25)    \
+                X(round_report, 26) X(progress, 27) X(leave, 28) X(joined, 29) X(told, 30)        \
+                    X(peer_hello, 40) X(peer_region, 41) X(peer_places, 42) X(grant_request, 43)  \
+                        X(grant, 44) X(digest_request, 45) X(digest, 46) X(chunks_request, 47)    \
+                            X(chunks, 48) X(peer_refused, 49)
 
 /* --- structs: struct wf_frame_hello { uint64_t proto_min; ... } and struct wf_el_member --------
  */

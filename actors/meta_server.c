@@ -476,7 +476,7 @@ enum wf_status wf_meta_server_new(struct wf_loop *loop, const struct wf_server_o
     if (server->options.attempts_max == 0) {
         server->options.attempts_max = ATTEMPTS_DEFAULT;
     }
-    server->started_ns = wf_server_now(server);
+    server->started_ns = server->tick_ns = wf_server_now(server);
     make_members(server);
     server->options.engine_of = NULL; /* borrowed for this call only */
     server->options.job = server->job;

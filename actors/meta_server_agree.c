@@ -207,7 +207,7 @@ void wf_server_send_generation(struct wf_meta_server *server, struct wf_server_r
     const struct wf_frame_generation generation = {.term = server->term,
                                                    .generation_term = server->term,
                                                    .counter = server->generation,
-                                                   .step = server->newest_step};
+                                                   .step = server->generation_step};
     wf_server_send(server, rank, WF_FRAME_generation, &generation);
 }
 
@@ -237,6 +237,7 @@ static bool train_side_ready(struct wf_meta_server *server)
     }
     server->generation_due = false;
     server->generation++;
+    server->generation_step = server->newest_step;
     const struct wf_journal_record record = {.kind = WF_JOURNAL_GENERATION,
                                              .counter = server->generation};
     if (!wf_server_journal(server, &record)) {

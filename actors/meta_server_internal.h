@@ -150,8 +150,9 @@ struct wf_meta_server {
     uint64_t no_engine_ns; /* since when a version waits for any complete engine; 0: not */
     struct wf_version given_up, attempt_version;
     uint64_t attempt;
-    bool superseded_last; /* the round before this one was dropped for a newer version */
-    uint64_t newest_step;
+    bool superseded_last;         /* the round before this one was dropped for a newer version */
+    uint64_t newest_step;         /* that any train rank has published */
+    uint64_t generation_step;     /* that, when the generation began: what all publish first */
     struct wf_server_round round; /* the newest; over when IDLE */
     struct wf_el_member *members; /* rank_count entries: the round's */
     uint32_t member_count;
@@ -163,6 +164,7 @@ struct wf_meta_server {
     struct wf_frame_plan_report plan_report;
 
     struct wf_timer tick;
+    uint64_t tick_ns;   /* the last one */
     uint64_t repeat_ns; /* when unanswered frames are repeated next */
     bool again;         /* facts changed during wf_server_advance */
     struct wf_error end;
@@ -248,13 +250,32 @@ bool wf_server_engine_is_full(const struct wf_meta_server *server,
 void wf_server_resume_engines(struct wf_meta_server *server);
 void wf_server_send_resume(struct wf_meta_server *server, struct wf_server_rank *rank);
 
-/* --- meta_server_round.c -----------------------------------------------------------------------
+/* --- meta_server_round.c: the first half -------------------------------------------------------
  */
 void wf_server_open(struct wf_meta_server *server, const struct wf_publication *what, bool fill);
 void wf_server_opened(struct wf_meta_server *server);
-void wf_server_closing(struct wf_meta_server *server);
 void wf_server_on_vote(struct wf_meta_server *server, struct wf_server_rank *rank,
                        const struct wf_frame_vote *vote);
+/* A member's incarnation is gone (fenced, replaced, left): its votes are void. */
+void wf_server_member_lost(struct wf_meta_server *server, struct wf_server_rank *rank,
+                           const struct wf_culprit *why);
+/* An answer counts: right key, a member's incarnation. */
+bool wf_server_is_member(const struct wf_meta_server *server, const struct wf_server_rank *rank,
+                         const struct wf_round_key *key);
+/* The i-th rank of an engine if it is a member, else NULL. */
+struct wf_server_rank *wf_server_member_at(struct wf_meta_server *server,
+                                           const struct wf_server_engine *engine, uint32_t i);
+void wf_server_blame_once(struct wf_meta_server *server, const struct wf_culprit *culprit);
+/* To one rank, or to all members (NULL). */
+void wf_server_send_open(struct wf_meta_server *server, struct wf_server_rank *only);
+void wf_server_send_decide(struct wf_meta_server *server, struct wf_server_rank *rank);
+void wf_server_send_abort(struct wf_meta_server *server, struct wf_server_rank *rank);
+
+/* --- meta_server_close.c: the second half --------------------------------------------------------
+ */
+void wf_server_closing(struct wf_meta_server *server);
+/* A decided unit: FLIP when all are quiesced; who is late is evicted. */
+void wf_server_flip_when_quiesced(struct wf_meta_server *server, struct wf_server_engine *engine);
 void wf_server_on_quiesced(struct wf_meta_server *server, struct wf_server_rank *rank,
                            const struct wf_frame_quiesced *quiesced);
 void wf_server_on_flipped(struct wf_meta_server *server, struct wf_server_rank *rank,
@@ -263,9 +284,6 @@ void wf_server_on_resumed(struct wf_meta_server *server, struct wf_server_rank *
                           const struct wf_frame_resumed *resumed);
 void wf_server_on_aborted(struct wf_meta_server *server, struct wf_server_rank *rank,
                           const struct wf_frame_aborted *aborted);
-/* A member's incarnation is gone (fenced, replaced, left): its votes are void. */
-void wf_server_member_lost(struct wf_meta_server *server, struct wf_server_rank *rank,
-                           const struct wf_culprit *why);
 /* Sends again what this rank has not answered. */
 void wf_server_repeat(struct wf_meta_server *server, struct wf_server_rank *rank);
 void wf_server_send_notice(struct wf_meta_server *server, struct wf_server_rank *rank);

@@ -404,6 +404,12 @@ void wf_server_check_leases(struct wf_meta_server *server)
 {
     uint64_t lease = server->options.timeouts.lease_ns, now = wf_server_now(server);
     uint64_t limit = lease + lease / WF_LEASE_MARGIN_PART;
+    if (now - server->tick_ns > lease / 2) { /* it was the server that was away */
+        for (uint32_t i = 0; i < server->rank_count; i++) {
+            server->ranks[i].heard_ns = now;
+        }
+    }
+    server->tick_ns = now;
     for (uint32_t i = 0; i < server->rank_count; i++) {
         struct wf_server_rank *rank = &server->ranks[i];
         bool leased = rank->presence == WF_PRESENT || rank->presence == WF_GREETED;

@@ -1,4 +1,4 @@
-/* meta_server_round.c - one round from OPEN to the last FLIPPED or ABORTED.
+/* meta_server_round.c - the first half of a round: OPEN, votes, and what is decided or cut.
  *
  * Units are engines; under policy `all` (and not in a fill) they are decided together. DECIDE is
  * journalled before anybody is told. Once a unit is decided nothing can undo it: a member that
@@ -12,8 +12,8 @@
 
 #include "actors/meta_server_internal.h"
 
-static bool is_member(const struct wf_meta_server *server, const struct wf_server_rank *rank,
-                      const struct wf_round_key *key)
+bool wf_server_is_member(const struct wf_meta_server *server, const struct wf_server_rank *rank,
+                         const struct wf_round_key *key)
 {
     return server->state != WF_SERVER_IDLE && rank->member && !rank->lost &&
            rank->presence == WF_PRESENT && wf_round_key_equal(key, &server->round.key);
@@ -24,7 +24,7 @@ static bool decides_alone(const struct wf_meta_server *server)
     return server->round.fill || server->options.policy == WF_COMMIT_EACH;
 }
 
-static void blame_once(struct wf_meta_server *server, const struct wf_culprit *culprit)
+void wf_server_blame_once(struct wf_meta_server *server, const struct wf_culprit *culprit)
 {
     if (wf_culprit_is_none(&server->round.culprit)) {
         server->round.culprit = *culprit;
@@ -32,8 +32,8 @@ static void blame_once(struct wf_meta_server *server, const struct wf_culprit *c
 }
 
 /* The i-th member of an engine, or NULL when that rank is none. */
-static struct wf_server_rank *member_at(struct wf_meta_server *server,
-                                        const struct wf_server_engine *engine, uint32_t i)
+struct wf_server_rank *wf_server_member_at(struct wf_meta_server *server,
+                                           const struct wf_server_engine *engine, uint32_t i)
 {
     struct wf_server_rank *rank = &server->ranks[engine->ranks[i]];
     return rank->member ? rank : NULL;
@@ -103,7 +103,7 @@ static uint32_t list_members(const struct wf_meta_server *server, struct wf_el_m
 }
 
 /* To one rank, or to all members (NULL). */
-static void send_open(struct wf_meta_server *server, struct wf_server_rank *only)
+void wf_server_send_open(struct wf_meta_server *server, struct wf_server_rank *only)
 {
     struct wf_server_round *round = &server->round;
     struct wf_frame_open open = {.round = round->key,
@@ -148,13 +148,13 @@ void wf_server_open(struct wf_meta_server *server, const struct wf_publication *
     }
     server->no_engine_ns = 0;
     server->state = WF_SERVER_OPENED;
-    send_open(server, NULL);
+    wf_server_send_open(server, NULL);
     wf_server_progress(server, fill ? "fill" : "transfer", 0,
                        server->member_count - server->options.train_ranks, what->label);
 }
 
 /* --- deciding and cutting --------------------------------------------------------------------- */
-static void send_decide(struct wf_meta_server *server, struct wf_server_rank *rank)
+void wf_server_send_decide(struct wf_meta_server *server, struct wf_server_rank *rank)
 {
     struct wf_el_unit unit = {rank->engine};
     const struct wf_frame_decide decide = {
@@ -162,7 +162,7 @@ static void send_decide(struct wf_meta_server *server, struct wf_server_rank *ra
     wf_server_send(server, rank, WF_FRAME_decide, &decide);
 }
 
-static void send_abort(struct wf_meta_server *server, struct wf_server_rank *rank)
+void wf_server_send_abort(struct wf_meta_server *server, struct wf_server_rank *rank)
 {
     const struct wf_frame_abort abort = {.round = server->round.key,
                                          .culprit = server->round.culprit};
@@ -186,11 +186,11 @@ static void decide(struct wf_meta_server *server, uint32_t count)
         engine->current = server->round.key.version;
         engine->deadline_ns = now + server->options.timeouts.quiesce_ns;
         for (uint32_t i = 0; i < engine->rank_count; i++) {
-            struct wf_server_rank *rank = member_at(server, engine, i);
+            struct wf_server_rank *rank = wf_server_member_at(server, engine, i);
             if (rank != NULL) {
                 rank->serving = false;
                 rank->resume_asked = false;
-                send_decide(server, rank);
+                wf_server_send_decide(server, rank);
             }
         }
     }
@@ -202,9 +202,9 @@ static void cut(struct wf_meta_server *server, struct wf_server_engine *engine)
     engine->unit = WF_UNIT_CUT;
     engine->deadline_ns = wf_server_now(server) + server->options.timeouts.flip_ns;
     for (uint32_t i = 0; i < engine->rank_count; i++) {
-        struct wf_server_rank *rank = member_at(server, engine, i);
+        struct wf_server_rank *rank = wf_server_member_at(server, engine, i);
         if (rank != NULL && !rank->lost) {
-            send_abort(server, rank);
+            wf_server_send_abort(server, rank);
         }
     }
     server->again = true;
@@ -223,7 +223,7 @@ static void cut_rest(struct wf_meta_server *server)
 static bool is_clean(struct wf_meta_server *server, const struct wf_server_engine *engine)
 {
     for (uint32_t i = 0; i < engine->rank_count; i++) {
-        const struct wf_server_rank *rank = member_at(server, engine, i);
+        const struct wf_server_rank *rank = wf_server_member_at(server, engine, i);
         if (rank != NULL && (rank->lost || rank->vote != WF_VOTE_YES)) {
             return false;
         }
@@ -234,7 +234,7 @@ static bool is_clean(struct wf_meta_server *server, const struct wf_server_engin
 static bool is_broken(struct wf_meta_server *server, const struct wf_server_engine *engine)
 {
     for (uint32_t i = 0; i < engine->rank_count; i++) {
-        const struct wf_server_rank *rank = member_at(server, engine, i);
+        const struct wf_server_rank *rank = wf_server_member_at(server, engine, i);
         if (rank != NULL && (rank->lost || rank->vote == WF_VOTE_NO ||
                              (server->round.source_lost && rank->vote != WF_VOTE_YES))) {
             return true;
@@ -286,7 +286,7 @@ static void cut_late(struct wf_meta_server *server)
         if (rank->member && rank->vote == WF_VOTE_NONE) {
             struct wf_culprit why;
             wf_server_blame(rank, &why, "did not vote on version %s within %s", version, limit);
-            blame_once(server, &why);
+            wf_server_blame_once(server, &why);
             break;
         }
     }
@@ -312,7 +312,7 @@ static void cut_superseded(struct wf_meta_server *server)
     wf_version_format(newest.version, version);
     struct wf_culprit why = {.side = 2};
     snprintf(why.reason, sizeof why.reason, "dropped it for the newer version %s", version);
-    blame_once(server, &why);
+    wf_server_blame_once(server, &why);
     server->round.superseded = true;
     cut_rest(server);
 }
@@ -327,195 +327,7 @@ static bool any_undecided(const struct wf_meta_server *server)
     return false;
 }
 
-/* --- after the decision ------------------------------------------------------------------------
- */
-static void send_flip(struct wf_meta_server *server, struct wf_server_rank *rank)
-{
-    const struct wf_frame_flip flip = {.round = server->round.key};
-    wf_server_send(server, rank, WF_FRAME_flip, &flip);
-}
-
-static void evict(struct wf_meta_server *server, struct wf_server_rank *rank, const char *what,
-                  uint64_t limit_ns)
-{
-    if (rank->evicted) {
-        return;
-    }
-    char version[WF_VERSION_TEXT], limit[WF_DURATION_TEXT];
-    struct wf_culprit why;
-    wf_version_format(server->round.key.version, version);
-    wf_duration_format(limit_ns, limit);
-    wf_server_blame(rank, &why, "did not %s version %s within %s", what, version, limit);
-    blame_once(server, &why);
-    rank->evicted = true;
-}
-
-/* Evicts the members of a unit that have not done what `done` looks at. */
-static void evict_late(struct wf_meta_server *server, struct wf_server_engine *engine,
-                       bool (*done)(const struct wf_server_rank *), const char *what,
-                       uint64_t limit_ns)
-{
-    if (wf_server_now(server) < engine->deadline_ns) {
-        return;
-    }
-    for (uint32_t i = 0; i < engine->rank_count; i++) {
-        struct wf_server_rank *rank = member_at(server, engine, i);
-        if (rank != NULL && !rank->lost && !done(rank)) {
-            evict(server, rank, what, limit_ns);
-        }
-    }
-}
-
-static bool has_quiesced(const struct wf_server_rank *rank)
-{
-    return rank->quiesced;
-}
-static bool has_flipped(const struct wf_server_rank *rank)
-{
-    return rank->flipped;
-}
-static bool has_acked(const struct wf_server_rank *rank)
-{
-    return rank->acked;
-}
-static bool is_serving(const struct wf_server_rank *rank)
-{
-    return rank->serving;
-}
-
-/* True if every member has done it or is gone. */
-static bool all_have(struct wf_meta_server *server, const struct wf_server_engine *engine,
-                     bool (*done)(const struct wf_server_rank *))
-{
-    for (uint32_t i = 0; i < engine->rank_count; i++) {
-        const struct wf_server_rank *rank = member_at(server, engine, i);
-        if (rank != NULL && !rank->lost && !done(rank)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static void flip_when_quiesced(struct wf_meta_server *server, struct wf_server_engine *engine)
-{
-    const struct wf_timeouts *t = &server->options.timeouts;
-    if (engine->unit != WF_UNIT_DECIDED) {
-        return;
-    }
-    if (!engine->flip_sent) {
-        if (!all_have(server, engine, has_quiesced)) {
-            evict_late(server, engine, has_quiesced, "stop serving for", t->quiesce_ns);
-            return;
-        }
-        engine->flip_sent = true;
-        engine->deadline_ns = wf_server_now(server) + t->flip_ns;
-        if (server->round.flip_sent_ns == 0) {
-            server->round.flip_sent_ns = wf_server_now(server);
-        }
-        for (uint32_t i = 0; i < engine->rank_count; i++) {
-            struct wf_server_rank *rank = member_at(server, engine, i);
-            if (rank != NULL && !rank->lost) {
-                send_flip(server, rank);
-            }
-        }
-    }
-    if (!all_have(server, engine, has_flipped)) {
-        evict_late(server, engine, has_flipped, "flip to", t->flip_ns);
-    } else if (wf_server_engine_is_full(server, engine)) {
-        evict_late(server, engine, is_serving, "resume with", t->flip_ns);
-    }
-}
-
-/* Past the barrier: nobody reads for this round any more. */
-static bool unit_is_closed(struct wf_meta_server *server, struct wf_server_engine *engine)
-{
-    switch (engine->unit) {
-    case WF_UNIT_OUT:
-        return true;
-    case WF_UNIT_UNDECIDED:
-        return false;
-    case WF_UNIT_DECIDED:
-        return engine->flip_sent && all_have(server, engine, has_flipped);
-    case WF_UNIT_CUT:
-        if (!all_have(server, engine, has_acked)) {
-            evict_late(server, engine, has_acked, "drop", server->options.timeouts.flip_ns);
-            return false;
-        }
-        return true;
-    }
-    return true;
-}
-
-static bool unit_resumed(struct wf_meta_server *server, const struct wf_server_engine *engine)
-{
-    return engine->unit != WF_UNIT_DECIDED || !wf_server_engine_is_full(server, engine) ||
-           all_have(server, engine, is_serving);
-}
-
-/* --- telling the train side ---------------------------------------------------------------------
- */
-void wf_server_send_notice(struct wf_meta_server *server, struct wf_server_rank *rank)
-{
-    if (server->notice.type == WF_FRAME_released) {
-        wf_server_send(server, rank, WF_FRAME_released, &server->notice.released);
-    } else if (server->notice.type == WF_FRAME_round_aborted) {
-        wf_server_send(server, rank, WF_FRAME_round_aborted, &server->notice.aborted);
-    }
-}
-
-/* A failed attempt is tried again while the train side still holds the version. */
-static bool tries_again(const struct wf_meta_server *server)
-{
-    return !server->round.fill && !server->round.superseded && !server->generation_due &&
-           !server->round.withdrawn && server->attempt < server->options.attempts_max;
-}
-
-static uint32_t decided_units(struct wf_meta_server *server)
-{
-    uint32_t count = 0;
-    for (uint32_t e = 0; e < server->options.engines; e++) {
-        if (server->engines[e].unit == WF_UNIT_DECIDED) {
-            server->units[count++].engine = e;
-        }
-    }
-    return count;
-}
-
-static void tell_train_side(struct wf_meta_server *server)
-{
-    struct wf_server_round *round = &server->round;
-    struct wf_version version = round->key.version;
-    uint32_t decided = decided_units(server);
-    bool over = true;
-    if (decided > 0) {
-        memcpy(server->told_units, server->units, decided * sizeof server->units[0]);
-        server->notice.type = WF_FRAME_released;
-        server->notice.released = (struct wf_frame_released){.round = round->key,
-                                                             .version = version,
-                                                             .engines = server->told_units,
-                                                             .engines_count = decided};
-    } else {
-        over = !tries_again(server);
-        server->notice.type = WF_FRAME_round_aborted;
-        server->notice.aborted = (struct wf_frame_round_aborted){
-            .round = round->key, .again = !over, .culprit = round->culprit};
-        if (over && !round->fill) {
-            server->given_up = version;
-        }
-    }
-    round->noticed = true;
-    server->superseded_last = round->superseded;
-    for (uint32_t i = 0; i < server->options.train_ranks; i++) {
-        struct wf_server_rank *rank = &server->ranks[i];
-        if (over) {
-            wf_server_forget_published(rank, version);
-        }
-        rank->notice_told = false;
-        wf_server_send_notice(server, rank);
-    }
-}
-
-/* --- the two states ------------------------------------------------------------------------------
+/* --- the state ------------------------------------------------------------------------------
  */
 void wf_server_opened(struct wf_meta_server *server)
 {
@@ -527,7 +339,7 @@ void wf_server_opened(struct wf_meta_server *server)
     cut_superseded(server);
     cut_late(server);
     for (uint32_t e = 0; e < server->options.engines; e++) {
-        flip_when_quiesced(server, &server->engines[e]);
+        wf_server_flip_when_quiesced(server, &server->engines[e]);
     }
     wf_server_resume_engines(server);
     if (!any_undecided(server)) {
@@ -536,41 +348,11 @@ void wf_server_opened(struct wf_meta_server *server)
     }
 }
 
-void wf_server_closing(struct wf_meta_server *server)
-{
-    bool closed = true, resumed = true;
-    for (uint32_t e = 0; e < server->options.engines; e++) {
-        struct wf_server_engine *engine = &server->engines[e];
-        flip_when_quiesced(server, engine);
-        closed = unit_is_closed(server, engine) && closed;
-    }
-    wf_server_resume_engines(server);
-    if (!closed) {
-        return;
-    }
-    if (!server->round.noticed) {
-        tell_train_side(server);
-    }
-    for (uint32_t e = 0; e < server->options.engines; e++) {
-        resumed = unit_resumed(server, &server->engines[e]) && resumed;
-    }
-    if (resumed) {
-        bool committed = decided_units(server) > 0;
-        wf_server_report_round(server, committed);
-        if (server->round.fill) {
-            server->fill_failures = committed ? 0 : server->fill_failures + 1;
-        }
-        server->state = WF_SERVER_IDLE;
-        server->again = true;
-    }
-}
-
-/* --- answers ------------------------------------------------------------------------------------
- */
+/* --- votes --- */
 void wf_server_on_vote(struct wf_meta_server *server, struct wf_server_rank *rank,
                        const struct wf_frame_vote *vote)
 {
-    if (!is_member(server, rank, &vote->round) || rank->vote != WF_VOTE_NONE) {
+    if (!wf_server_is_member(server, rank, &vote->round) || rank->vote != WF_VOTE_NONE) {
         return;
     }
     struct wf_culprit why = vote->culprit;
@@ -581,69 +363,17 @@ void wf_server_on_vote(struct wf_meta_server *server, struct wf_server_rank *ran
         if (!vote->yes && server->state == WF_SERVER_OPENED) {
             server->round.source_lost = true;
             server->round.withdrawn = true;
-            blame_once(server, &why);
+            wf_server_blame_once(server, &why);
         }
         return;
     }
     rank->vote = vote->yes ? WF_VOTE_YES : WF_VOTE_NO;
     server->round.last_vote_ns = wf_server_now(server);
     if (rank->vote == WF_VOTE_NO) {
-        blame_once(server, &why);
+        wf_server_blame_once(server, &why);
         return;
     }
     wf_server_report_vote(server, vote);
-}
-
-void wf_server_on_quiesced(struct wf_meta_server *server, struct wf_server_rank *rank,
-                           const struct wf_frame_quiesced *quiesced)
-{
-    if (is_member(server, rank, &quiesced->round) && rank->side == WF_INFER &&
-        server->engines[rank->engine].unit == WF_UNIT_DECIDED) {
-        rank->quiesced = true;
-    }
-}
-
-void wf_server_on_flipped(struct wf_meta_server *server, struct wf_server_rank *rank,
-                          const struct wf_frame_flipped *flipped)
-{
-    if (!is_member(server, rank, &flipped->round) || rank->side != WF_INFER || rank->flipped ||
-        !server->engines[rank->engine].flip_sent) {
-        return;
-    }
-    rank->flipped = true;
-    rank->live = flipped->live;
-    if (wf_version_compare(flipped->live, server->round.key.version) != 0) {
-        char version[WF_VERSION_TEXT];
-        struct wf_culprit why;
-        wf_version_format(server->round.key.version, version);
-        wf_server_blame(rank, &why, "could not write version %s into its weights", version);
-        blame_once(server, &why);
-    }
-    if (flipped->flip_ns > server->round.report.flip_ns) {
-        server->round.report.flip_ns = flipped->flip_ns;
-    }
-}
-
-void wf_server_on_resumed(struct wf_meta_server *server, struct wf_server_rank *rank,
-                          const struct wf_frame_resumed *resumed)
-{
-    if (rank->presence != WF_PRESENT || rank->side != WF_INFER || !rank->resume_asked ||
-        !wf_round_key_equal(&resumed->round, &server->round.key)) {
-        return;
-    }
-    rank->serving = true;
-    if (rank->member && resumed->pause_ns > server->round.report.pause_ns) {
-        server->round.report.pause_ns = resumed->pause_ns;
-    }
-}
-
-void wf_server_on_aborted(struct wf_meta_server *server, struct wf_server_rank *rank,
-                          const struct wf_frame_aborted *aborted)
-{
-    if (is_member(server, rank, &aborted->round) && rank->side == WF_INFER &&
-        server->engines[rank->engine].unit == WF_UNIT_CUT) {
-        rank->acked = true;
-    }
 }
 
 void wf_server_member_lost(struct wf_meta_server *server, struct wf_server_rank *rank,
@@ -657,75 +387,9 @@ void wf_server_member_lost(struct wf_meta_server *server, struct wf_server_rank 
     if (rank->side == WF_TRAIN) {
         server->round.source_lost = true;
         if (any_undecided(server)) {
-            blame_once(server, why);
+            wf_server_blame_once(server, why);
         }
     } else {
-        blame_once(server, why);
-    }
-}
-
-/* --- repeating ----------------------------------------------------------------------------------
- */
-static void repeat_round(struct wf_meta_server *server, struct wf_server_rank *rank)
-{
-    const struct wf_server_engine *engine = &server->engines[rank->engine];
-    if (rank->side == WF_TRAIN) {
-        if (server->state == WF_SERVER_OPENED) {
-            send_open(server, rank);
-        }
-        return;
-    }
-    switch (engine->unit) {
-    case WF_UNIT_OUT:
-        break;
-    case WF_UNIT_UNDECIDED:
-        if (rank->vote == WF_VOTE_NONE) {
-            send_open(server, rank);
-        }
-        break;
-    case WF_UNIT_DECIDED:
-        if (!rank->quiesced) {
-            send_decide(server, rank);
-        } else if (engine->flip_sent && !rank->flipped) {
-            send_flip(server, rank);
-        }
-        break;
-    case WF_UNIT_CUT:
-        if (!rank->acked) {
-            send_abort(server, rank);
-        }
-        break;
-    }
-}
-
-void wf_server_repeat(struct wf_meta_server *server, struct wf_server_rank *rank)
-{
-    if (rank->presence == WF_GREETED) {
-        wf_server_send_welcome(server, rank);
-        return;
-    }
-    if (rank->presence != WF_PRESENT || server->state >= WF_SERVER_ENDING) {
-        return;
-    }
-    if (server->members_epoch != 0 && !server->members_due &&
-        rank->planned_epoch != server->members_epoch) {
-        wf_server_send_members(server, rank);
-    }
-    if (rank->side == WF_TRAIN) {
-        if (server->generation > 0 && !server->generation_due && !rank->generation_told) {
-            wf_server_send_generation(server, rank);
-        }
-        if (server->round.noticed && !rank->notice_told) {
-            wf_server_send_notice(server, rank);
-        }
-        if (!wf_version_is_none(rank->released_alone)) {
-            wf_server_release_alone(server, rank, rank->released_alone);
-        }
-    } else if (rank->resume_asked && !rank->serving &&
-               wf_server_engine_is_full(server, &server->engines[rank->engine])) {
-        wf_server_send_resume(server, rank);
-    }
-    if (rank->member && !rank->lost && server->state != WF_SERVER_IDLE) {
-        repeat_round(server, rank);
+        wf_server_blame_once(server, why);
     }
 }

@@ -26,8 +26,9 @@ enum {
 /* Where a fault strikes: at a drawn time, or when its target reaches a state of the protocol. */
 #define JOB_POINT_MAP(X)                                                                          \
     X(AT_TIME)                                                                                    \
-    X(AT_PLANNING) X(AT_READ) X(AT_DOUBT) X(AT_QUIESCING) X(AT_TOLD) X(AT_FLIPPING) X(AT_FLIPPED) \
-        X(AT_DROPPING) X(AT_HOLD) X(AT_GRANTED) X(AT_OPENED) X(AT_CLOSING)
+    X(AT_PLANNING)                                                                                \
+    X(AT_READ) X(AT_DOUBT) X(AT_QUIESCING) X(AT_TOLD) X(AT_FLIPPING) X(AT_FLIPPED) X(AT_DROPPING) \
+        X(AT_HOLD) X(AT_GRANTED) X(AT_OPENED) X(AT_CLOSING)
 enum job_point {
 #define JOB_POINT_ENUM(name) JOB_##name,
     JOB_POINT_MAP(JOB_POINT_ENUM)

@@ -9,7 +9,8 @@ int main(int argc, char **argv)
     uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
     uint64_t last = argc > 2 ? strtoull(argv[2], NULL, 10) : first;
     uint32_t failed = 0, commits = 0, aborts = 0, fills = 0;
-    uint64_t events = 0;
+    uint64_t events = 0, mismatches = 0;
+    uint32_t struck_at[JOB_POINT_COUNT] = {0}, struck_by[JOB_FAULT_COUNT] = {0};
     for (uint64_t seed = first; seed <= last; seed++) {
         struct job_options options = {.seed = seed, .faults = true};
         options.policy = seed % 2 == 0 ? WF_COMMIT_EACH : WF_COMMIT_ALL;
@@ -31,6 +32,13 @@ int main(int argc, char **argv)
         aborts += result.aborts;
         fills += result.fills;
         events += result.events;
+        mismatches += result.digest_mismatches;
+        for (int i = 0; i < JOB_POINT_COUNT; i++) {
+            struck_at[i] += result.struck_at[i];
+        }
+        for (int i = 0; i < JOB_FAULT_COUNT; i++) {
+            struck_by[i] += result.struck_by[i];
+        }
         if (result.failure[0] != '\0') {
             failed++;
             printf("seed %llu: %s\n", (unsigned long long)seed, result.failure);
@@ -39,5 +47,12 @@ int main(int argc, char **argv)
     printf("%llu seeds, %u failed, %llu events, %u commits, %u fills, %u aborts\n",
            (unsigned long long)(last - first + 1), failed, (unsigned long long)events, commits,
            fills, aborts);
+    for (int i = 0; i < JOB_POINT_COUNT; i++) {
+        printf("%s %u  ", job_point_names[i], struck_at[i]);
+    }
+    for (int i = 0; i < JOB_FAULT_COUNT; i++) {
+        printf("%s %u  ", job_fault_names[i], struck_by[i]);
+    }
+    printf("digest mismatches %llu\n", (unsigned long long)mismatches);
     return failed > 0;
 }
