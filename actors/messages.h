@@ -24,44 +24,25 @@ enum { WF_PROTOCOL_MIN = 1, WF_PROTOCOL_MAX = 1, WF_PROOF_MAX = 64, WF_NONCE_MAX
 enum { WF_ROLE_RANK, WF_ROLE_OBSERVER };
 enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_report.state */
 
+/* clang-format off */
 /* --- elements of lists ----------------------------------------------------------------------- */
-#define WF_FIELDS_member(F)        \
-    F(U64, side, 1)                \
-    F(U64, rank, WF_RANKS_MAX)     \
-    F(U64, engine, WF_ENGINES_MAX) \
+#define WF_FIELDS_member(F)                                                   \
+    F(U64, side, 1) F(U64, rank, WF_RANKS_MAX) F(U64, engine, WF_ENGINES_MAX) \
     F(U64, incarnation, UINT64_MAX)
-#define WF_FIELDS_peer(F)            \
-    F(U64, side, 1)                  \
-    F(U64, rank, WF_RANKS_MAX)       \
-    F(U64, engine, WF_ENGINES_MAX)   \
-    F(U64, group, WF_ENGINES_MAX)    \
-    F(U64, group_rank, WF_RANKS_MAX) \
-    F(U64, incarnation, UINT64_MAX)  \
-    F(HASH, layout, 0)               \
-    F(TEXT, host, WF_HOST_MAX)       \
+#define WF_FIELDS_peer(F)                                                         \
+    F(U64, side, 1) F(U64, rank, WF_RANKS_MAX) F(U64, engine, WF_ENGINES_MAX)     \
+    F(U64, group, WF_ENGINES_MAX) F(U64, group_rank, WF_RANKS_MAX)                \
+    F(U64, incarnation, UINT64_MAX) F(HASH, layout, 0) F(TEXT, host, WF_HOST_MAX) \
     F(TEXT, address, WF_ADDRESS_MAX)
-#define WF_FIELDS_group(F)      \
-    F(TEXT, name, WF_LABEL_MAX) \
-    F(U64, side, 1)             \
-    F(TEXT, spec, WF_SPEC_MAX)  \
-    F(HASH, model, 0)
+#define WF_FIELDS_group(F) \
+    F(TEXT, name, WF_LABEL_MAX) F(U64, side, 1) F(TEXT, spec, WF_SPEC_MAX) F(HASH, model, 0)
 #define WF_FIELDS_unit(F) F(U64, engine, WF_ENGINES_MAX)
-#define WF_FIELDS_chunk(F)    \
-    F(U64, op, UINT32_MAX)    \
-    F(U64, chunk, UINT32_MAX) \
-    F(U64, digest, UINT64_MAX)
-#define WF_FIELDS_place(F)     \
-    F(U64, region, 4096)       \
-    F(U64, offset, UINT64_MAX) \
-    F(U64, len_bytes, UINT64_MAX)
-#define WF_FIELDS_span(F)        \
-    F(TEXT, name, 32)            \
-    F(U64, start_ns, UINT64_MAX) \
-    F(U64, end_ns, UINT64_MAX)
-#define WF_FIELDS_transport(F) \
-    F(TEXT, name, 32)          \
-    F(U64, edges, UINT32_MAX)  \
-    F(U64, bytes, UINT64_MAX)
+#define WF_FIELDS_chunk(F) \
+    F(U64, op, UINT32_MAX) F(U64, chunk, UINT32_MAX) F(U64, digest, UINT64_MAX)
+#define WF_FIELDS_place(F) \
+    F(U64, region, 4096) F(U64, offset, UINT64_MAX) F(U64, len_bytes, UINT64_MAX)
+#define WF_FIELDS_span(F) F(TEXT, name, 32) F(U64, start_ns, UINT64_MAX) F(U64, end_ns, UINT64_MAX)
+#define WF_FIELDS_transport(F) F(TEXT, name, 32) F(U64, edges, UINT32_MAX) F(U64, bytes, UINT64_MAX)
 
 #define WF_ELEMENT_MAP(X) X(member) X(peer) X(group) X(unit) X(chunk) X(place) X(span) X(transport)
 
@@ -69,96 +50,66 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
 /* First frame of whoever accepted the connection. Without a token the nonce is empty. `term` is the
  * server's (0 from a peer): a rank that sees a new one stops its unfinished read, then says HELLO.
  */
-#define WF_FIELDS_challenge(F) \
-    F(U64, proto_min, 255)     \
-    F(U64, proto_max, 255) F(U64, term, UINT64_MAX) F(BYTES, nonce, WF_NONCE_MAX)
+#define WF_FIELDS_challenge(F)                                             \
+    F(U64, proto_min, 255) F(U64, proto_max, 255) F(U64, term, UINT64_MAX) \
+    F(BYTES, nonce, WF_NONCE_MAX)
 /* HELLO and JOIN of COMMIT.md in one: who I am and all that I remember. */
-#define WF_FIELDS_hello(F)                                                                \
-    F(U64, proto_min, 255)                                                                \
-    F(U64, proto_max, 255)                                                                \
-    F(TEXT, job, WF_JOB_NAME_MAX)                                                         \
-    F(BYTES, proof, WF_PROOF_MAX)                                                         \
-    F(U64, role, 1)                                                                       \
-    F(U64, side, 1)                                                                       \
-    F(U64, rank, WF_RANKS_MAX)                                                            \
-    F(U64, engine, WF_ENGINES_MAX)                                                        \
-    F(U64, incarnation, UINT64_MAX)                                                       \
-    F(TEXT, host, WF_HOST_MAX)                                                            \
-    F(U64, pid, UINT32_MAX)                                                               \
-    F(TEXT, address, WF_ADDRESS_MAX) /* where peers reach this rank */                    \
-    F(TEXT, group, WF_LABEL_MAX)                                                          \
-    F(U64, group_rank, WF_RANKS_MAX)                                                      \
-    F(TEXT, spec, WF_SPEC_MAX)                                                            \
-    F(HASH, model, 0)                                                                     \
-    F(HASH, layout, 0)                                                                    \
-    F(U64, term, UINT64_MAX)               /* highest adopted */                          \
-    F(U64, state, 15)                      /* enum wf_rank_state or wf_train_state */     \
-    F(KEY, round, 0)                       /* rk, or the trainer's tk */                  \
-    F(LIST, members, member, WF_RANKS_MAX) /* of that round */                            \
-    F(VERSION, live, 0)      /* what the rank holds; the trainer: what its weights are */ \
-    F(VERSION, committed, 0) /* com or tcom: newest it was told is committed */           \
-    F(KEY, aborted, 0)       /* trainer: tab */
+#define WF_FIELDS_hello(F)                                                                     \
+    F(U64, proto_min, 255) F(U64, proto_max, 255) F(TEXT, job, WF_JOB_NAME_MAX)                \
+    F(BYTES, proof, WF_PROOF_MAX) F(U64, role, 1) F(U64, side, 1) F(U64, rank, WF_RANKS_MAX)   \
+    F(U64, engine, WF_ENGINES_MAX) F(U64, incarnation, UINT64_MAX) F(TEXT, host, WF_HOST_MAX)  \
+    F(U64, pid, UINT32_MAX) F(TEXT, address, WF_ADDRESS_MAX) /* where peers reach this rank */ \
+    F(TEXT, group, WF_LABEL_MAX) F(U64, group_rank, WF_RANKS_MAX) F(TEXT, spec, WF_SPEC_MAX)   \
+    F(HASH, model, 0) F(HASH, layout, 0) F(U64, term, UINT64_MAX) /* highest adopted */        \
+    F(U64, state, 15) /* enum wf_rank_state or wf_train_state */                               \
+    F(KEY, round, 0) /* rk, or the trainer's tk */                                             \
+    F(LIST, members, member, WF_RANKS_MAX) /* of that round */                                 \
+    F(VERSION, live, 0) /* what the rank holds; the trainer: what its weights are */           \
+    F(VERSION, committed, 0) /* com or tcom: newest it was told is committed */                \
+    F(KEY, aborted, 0) /* trainer: tab */
 /* `clean`: the rank was fenced, is new, or the term is: it stops reads, flips the committed version
  * if it holds that staged, drops all else, and answers JOINED. Otherwise only the connection is
  * new: it answers JOINED as it is. `committed` is its engine's; `round` the newest round there is.
  */
-#define WF_FIELDS_welcome(F)  \
-    F(U64, term, UINT64_MAX)  \
-    F(U64, epoch, UINT64_MAX) \
-    F(U64, clean, 1)          \
-    F(KEY, round, 0) F(VERSION, committed, 0) F(U64, lease_ns, UINT64_MAX) F(U64, drop_to_latest, 1)
+#define WF_FIELDS_welcome(F)                                                             \
+    F(U64, term, UINT64_MAX) F(U64, epoch, UINT64_MAX) F(U64, clean, 1) F(KEY, round, 0) \
+    F(VERSION, committed, 0) F(U64, lease_ns, UINT64_MAX) F(U64, drop_to_latest, 1)
 /* The answer to WELCOME: that is done. `serving`: the host may use the weights. */
-#define WF_FIELDS_joined(F)   \
-    F(U64, epoch, UINT64_MAX) \
-    F(U64, state, 15)         \
-    F(KEY, round, 0) F(VERSION, live, 0) F(VERSION, committed, 0) F(U64, serving, 1)
+#define WF_FIELDS_joined(F)                                                          \
+    F(U64, epoch, UINT64_MAX) F(U64, state, 15) F(KEY, round, 0) F(VERSION, live, 0) \
+    F(VERSION, committed, 0) F(U64, serving, 1)
 #define WF_FIELDS_refused(F) F(U64, status, 255) F(TEXT, text, WF_ERROR_TEXT_MAX)
-#define WF_FIELDS_members(F)  \
-    F(U64, term, UINT64_MAX)  \
-    F(U64, epoch, UINT64_MAX) \
-    F(LIST, groups, group, WF_ENGINES_MAX) F(LIST, peers, peer, WF_RANKS_MAX)
-#define WF_FIELDS_planned(F)                                            \
-    F(U64, epoch, UINT64_MAX)                                           \
-    F(U64, status, 255)                                                 \
-    F(TEXT, text, WF_ERROR_TEXT_MAX)                                    \
-    F(HASH, input, 0)                                                   \
-    F(HASH, edge_sum, 0)                                                \
-    F(U64, edges, UINT32_MAX)                                           \
-    F(U64, ops, UINT64_MAX)                                             \
-    F(U64, bytes_unique, UINT64_MAX) F(U64, bytes_moved, UINT64_MAX)    \
-        F(U64, egress_max, UINT64_MAX) F(U64, egress_ranks, UINT32_MAX) \
-            F(U64, ingress_max, UINT64_MAX) F(U64, build_ns, UINT64_MAX)
+#define WF_FIELDS_members(F)                                                                  \
+    F(U64, term, UINT64_MAX) F(U64, epoch, UINT64_MAX) F(LIST, groups, group, WF_ENGINES_MAX) \
+    F(LIST, peers, peer, WF_RANKS_MAX)
+#define WF_FIELDS_planned(F)                                                                 \
+    F(U64, epoch, UINT64_MAX) F(U64, status, 255) F(TEXT, text, WF_ERROR_TEXT_MAX)           \
+    F(HASH, input, 0) F(HASH, edge_sum, 0) F(U64, edges, UINT32_MAX) F(U64, ops, UINT64_MAX) \
+    F(U64, bytes_unique, UINT64_MAX) F(U64, bytes_moved, UINT64_MAX)                         \
+    F(U64, egress_max, UINT64_MAX) F(U64, egress_ranks, UINT32_MAX)                          \
+    F(U64, ingress_max, UINT64_MAX) F(U64, build_ns, UINT64_MAX)
 #define WF_FIELDS_heartbeat(F) F(U64, sequence, UINT64_MAX) F(U64, sent_ns, UINT64_MAX)
-#define WF_FIELDS_lease(F)       \
-    F(U64, term, UINT64_MAX)     \
-    F(U64, epoch, UINT64_MAX)    \
-    F(U64, sequence, UINT64_MAX) \
+#define WF_FIELDS_lease(F)                                                          \
+    F(U64, term, UINT64_MAX) F(U64, epoch, UINT64_MAX) F(U64, sequence, UINT64_MAX) \
     F(U64, sent_ns, UINT64_MAX) /* the heartbeat's, echoed: the lease counts from it */
 /* To train ranks: versions published from now on belong to it, and publishing may begin. `step`:
  * the newest step any train rank has published. Answered by TOLD with version (generation, 0). */
-#define WF_FIELDS_generation(F) \
-    F(U64, term, UINT64_MAX)    \
-    F(U64, generation_term, UINT64_MAX) F(U64, counter, UINT64_MAX) F(U64, step, UINT64_MAX)
-#define WF_FIELDS_publish(F) \
-    F(VERSION, version, 0)   \
-    F(TEXT, label, WF_LABEL_MAX) F(HASH, layout, 0) F(U64, models, UINT64_MAX)
+#define WF_FIELDS_generation(F)                                                              \
+    F(U64, term, UINT64_MAX) F(U64, generation_term, UINT64_MAX) F(U64, counter, UINT64_MAX) \
+    F(U64, step, UINT64_MAX)
+#define WF_FIELDS_publish(F)                                               \
+    F(VERSION, version, 0) F(TEXT, label, WF_LABEL_MAX) F(HASH, layout, 0) \
+    F(U64, models, UINT64_MAX)
 /* The trainer has no more to publish; its weights stay at `version` and may serve fills. */
 #define WF_FIELDS_idle(F) F(VERSION, version, 0)
-#define WF_FIELDS_open(F)        \
-    F(KEY, round, 0)             \
-    F(TEXT, label, WF_LABEL_MAX) \
-    F(U64, policy, 3)            \
-    F(U64, fill, 1)              \
-    F(U64, deadline_ns, UINT64_MAX) /* from receipt */ F(LIST, members, member, WF_RANKS_MAX)
+#define WF_FIELDS_open(F)                                                           \
+    F(KEY, round, 0) F(TEXT, label, WF_LABEL_MAX) F(U64, policy, 3) F(U64, fill, 1) \
+    F(U64, deadline_ns, UINT64_MAX) /* from receipt */                              \
+    F(LIST, members, member, WF_RANKS_MAX)
 /* Train ranks vote only no: "what this round wants to read is gone". */
-#define WF_FIELDS_vote(F)           \
-    F(KEY, round, 0)                \
-    F(U64, yes, 1)                  \
-    F(CULPRIT, culprit, 0)          \
-    F(U64, bytes, UINT64_MAX)       \
-    F(U64, grant_ns, UINT64_MAX)    \
-    F(U64, transfer_ns, UINT64_MAX) \
-    F(U64, verify_ns, UINT64_MAX)   \
+#define WF_FIELDS_vote(F)                                                                      \
+    F(KEY, round, 0) F(U64, yes, 1) F(CULPRIT, culprit, 0) F(U64, bytes, UINT64_MAX)           \
+    F(U64, grant_ns, UINT64_MAX) F(U64, transfer_ns, UINT64_MAX) F(U64, verify_ns, UINT64_MAX) \
     F(U64, digest_mismatches, UINT64_MAX) F(LIST, transports, transport, 16)
 #define WF_FIELDS_decide(F) F(KEY, round, 0) F(LIST, engines, unit, WF_ENGINES_MAX)
 #define WF_FIELDS_quiesced(F) F(KEY, round, 0)
@@ -178,58 +129,39 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
 #define WF_FIELDS_told(F) F(KEY, round, 0)
 /* A rank's own account of a version: phases for the timeline, counts of the demo's checks. */
 #define WF_FIELDS_note(F)                                                                       \
-    F(U64, side, 2)                                                                             \
-    F(U64, rank, WF_RANKS_MAX)                                                                  \
-    F(U64, engine, WF_ENGINES_MAX)                                                              \
-    F(VERSION, version, 0)                                                                      \
-    F(U64, attempt, UINT64_MAX)                                                                 \
-    F(U64, elements_checked, UINT64_MAX)                                                        \
-    F(U64, elements_wrong, UINT64_MAX)                                                          \
-    F(U64, torn_reads, UINT64_MAX) F(U64, reads, UINT64_MAX) F(U64, own_bytes_peak, UINT64_MAX) \
-        F(TEXT, text, WF_OBJECT_MAX) F(LIST, spans, span, 64)
+    F(U64, side, 2) F(U64, rank, WF_RANKS_MAX) F(U64, engine, WF_ENGINES_MAX)                   \
+    F(VERSION, version, 0) F(U64, attempt, UINT64_MAX) F(U64, elements_checked, UINT64_MAX)     \
+    F(U64, elements_wrong, UINT64_MAX) F(U64, torn_reads, UINT64_MAX) F(U64, reads, UINT64_MAX) \
+    F(U64, own_bytes_peak, UINT64_MAX) F(TEXT, text, WF_OBJECT_MAX) F(LIST, spans, span, 64)
 /* To observers: the plan once, then every end of a round, with seconds at the server. */
-#define WF_FIELDS_plan_report(F)      \
-    F(HASH, input, 0)                 \
-    F(U64, train_ranks, WF_RANKS_MAX) \
-    F(U64, infer_ranks, WF_RANKS_MAX) \
-    F(U64, ops, UINT64_MAX)           \
-    F(U64, bytes_unique, UINT64_MAX)  \
-    F(U64, bytes_moved, UINT64_MAX)   \
-    F(U64, egress_max, UINT64_MAX)    \
-    F(U64, egress_ranks, UINT32_MAX) F(U64, ingress_max, UINT64_MAX) F(U64, build_ns, UINT64_MAX)
+#define WF_FIELDS_plan_report(F)                                                             \
+    F(HASH, input, 0) F(U64, train_ranks, WF_RANKS_MAX) F(U64, infer_ranks, WF_RANKS_MAX)    \
+    F(U64, ops, UINT64_MAX) F(U64, bytes_unique, UINT64_MAX) F(U64, bytes_moved, UINT64_MAX) \
+    F(U64, egress_max, UINT64_MAX) F(U64, egress_ranks, UINT32_MAX)                          \
+    F(U64, ingress_max, UINT64_MAX) F(U64, build_ns, UINT64_MAX)
 #define WF_FIELDS_round_report(F)                                                              \
-    F(KEY, round, 0)                                                                           \
-    F(TEXT, label, WF_LABEL_MAX)                                                               \
-    F(U64, fill, 1)                                                                            \
-    F(U64, state, 2)                                                                           \
-    F(CULPRIT, culprit, 0)                                                                     \
-    F(U64, bytes, UINT64_MAX)                                                                  \
-    F(U64, opened_ns, UINT64_MAX)                                                              \
+    F(KEY, round, 0) F(TEXT, label, WF_LABEL_MAX) F(U64, fill, 1) F(U64, state, 2)             \
+    F(CULPRIT, culprit, 0) F(U64, bytes, UINT64_MAX) F(U64, opened_ns, UINT64_MAX)             \
     F(U64, grant_ns, UINT64_MAX) F(U64, transfer_ns, UINT64_MAX) F(U64, verify_ns, UINT64_MAX) \
-        F(U64, decide_ns, UINT64_MAX) F(U64, flip_ns, UINT64_MAX) F(U64, total_ns, UINT64_MAX) \
-            F(U64, pause_ns, UINT64_MAX) F(U64, digest_mismatches, UINT64_MAX)                 \
-                F(LIST, transports, transport, 16) F(LIST, engines, unit, WF_ENGINES_MAX)
+    F(U64, decide_ns, UINT64_MAX) F(U64, flip_ns, UINT64_MAX) F(U64, total_ns, UINT64_MAX)     \
+    F(U64, pause_ns, UINT64_MAX) F(U64, digest_mismatches, UINT64_MAX)                         \
+    F(LIST, transports, transport, 16) F(LIST, engines, unit, WF_ENGINES_MAX)
 /* To observers: one line of what is going on now (progress). */
-#define WF_FIELDS_progress(F) \
-    F(TEXT, phase, 32)        \
-    F(KEY, round, 0) F(U64, done, UINT64_MAX) F(U64, of, UINT64_MAX) F(TEXT, text, WF_REASON_MAX)
+#define WF_FIELDS_progress(F)                                                           \
+    F(TEXT, phase, 32) F(KEY, round, 0) F(U64, done, UINT64_MAX) F(U64, of, UINT64_MAX) \
+    F(TEXT, text, WF_REASON_MAX)
 /* A clean goodbye: a rank that leaves, or the server that ends the job. */
 #define WF_FIELDS_leave(F) F(TEXT, reason, WF_REASON_MAX)
 /* --- between plan peers: a reader (infer rank) and a source (train rank) --------------------- */
-#define WF_FIELDS_peer_hello(F)       \
-    F(U64, proto_min, 255)            \
-    F(U64, proto_max, 255)            \
-    F(TEXT, job, WF_JOB_NAME_MAX)     \
-    F(BYTES, proof, WF_PROOF_MAX)     \
-    F(U64, rank, WF_RANKS_MAX)        \
-    F(U64, incarnation, UINT64_MAX)   \
-    F(U64, source_rank, WF_RANKS_MAX) \
-    F(U64, source_incarnation, UINT64_MAX) F(HASH, input, 0) F(HASH, edge, 0)
+#define WF_FIELDS_peer_hello(F)                                                                \
+    F(U64, proto_min, 255) F(U64, proto_max, 255) F(TEXT, job, WF_JOB_NAME_MAX)                \
+    F(BYTES, proof, WF_PROOF_MAX) F(U64, rank, WF_RANKS_MAX) F(U64, incarnation, UINT64_MAX)   \
+    F(U64, source_rank, WF_RANKS_MAX) F(U64, source_incarnation, UINT64_MAX) F(HASH, input, 0) \
+    F(HASH, edge, 0)
 /* One frame a region, its fd beside it; the last has `last` = 1. */
-#define WF_FIELDS_peer_region(F) \
-    F(U64, index, 4096)          \
-    F(U64, slot, 1)              \
-    F(TEXT, transport, 32) F(BYTES, handle, 256) F(U64, len_bytes, UINT64_MAX) F(U64, last, 1)
+#define WF_FIELDS_peer_region(F)                                                     \
+    F(U64, index, 4096) F(U64, slot, 1) F(TEXT, transport, 32) F(BYTES, handle, 256) \
+    F(U64, len_bytes, UINT64_MAX) F(U64, last, 1)
 /* Where the source's tensors are: one `place` for each tensor of its layout. */
 #define WF_FIELDS_peer_places(F) F(U64, slot, 1) F(LIST, places, place, 65536)
 #define WF_FIELDS_grant_request(F) F(KEY, round, 0)
@@ -243,21 +175,16 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
 #define WF_FIELDS_peer_refused(F) F(KEY, round, 0) F(U64, status, 255) F(TEXT, text, WF_REASON_MAX)
 
 /* X(name, type number). Numbers are the wire's: only append. */
-#define WF_FRAME_MAP(X)                                                                           \
-    X(challenge, 1)                                                                               \
-    X(hello, 2)                                                                                   \
-    X(welcome, 3)                                                                                 \
-    X(refused, 4)                                                                                 \
-    X(members, 5)                                                                                 \
-    X(planned, 6)                                                                                 \
-    X(heartbeat, 7)                                                                               \
-    X(lease, 8) X(generation, 9) X(publish, 10) X(idle, 11) X(open, 12) X(vote, 13) X(decide, 14) \
-        X(quiesced, 15) X(flip, 16) X(flipped, 17) X(resume, 18) X(resumed, 19) X(abort, 20)      \
-            X(aborted, 21) X(released, 22) X(round_aborted, 23) X(note, 24) X(plan_report, 25)    \
-                X(round_report, 26) X(progress, 27) X(leave, 28) X(joined, 29) X(told, 30)        \
-                    X(peer_hello, 40) X(peer_region, 41) X(peer_places, 42) X(grant_request, 43)  \
-                        X(grant, 44) X(digest_request, 45) X(digest, 46) X(chunks_request, 47)    \
-                            X(chunks, 48) X(peer_refused, 49)
+#define WF_FRAME_MAP(X)                                                                         \
+    X(challenge, 1) X(hello, 2) X(welcome, 3) X(refused, 4) X(members, 5) X(planned, 6)         \
+    X(heartbeat, 7) X(lease, 8) X(generation, 9) X(publish, 10) X(idle, 11) X(open, 12)         \
+    X(vote, 13) X(decide, 14) X(quiesced, 15) X(flip, 16) X(flipped, 17) X(resume, 18)          \
+    X(resumed, 19) X(abort, 20) X(aborted, 21) X(released, 22) X(round_aborted, 23) X(note, 24) \
+    X(plan_report, 25) X(round_report, 26) X(progress, 27) X(leave, 28) X(joined, 29)           \
+    X(told, 30) X(peer_hello, 40) X(peer_region, 41) X(peer_places, 42) X(grant_request, 43)    \
+    X(grant, 44) X(digest_request, 45) X(digest, 46) X(chunks_request, 47) X(chunks, 48)        \
+    X(peer_refused, 49)
+/* clang-format on */
 
 /* --- structs: struct wf_frame_hello { uint64_t proto_min; ... } and struct wf_el_member --------
  */

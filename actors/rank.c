@@ -148,7 +148,7 @@ static enum wf_status make_parts(struct wf_rank *rank, struct wf_error *error)
 static uint64_t new_incarnation(struct wf_env *env)
 {
     uint64_t chance = 0;
-    env->ops->random(env, &chance, sizeof chance);
+    (env->ops->random)(env, &chance, sizeof chance);
     return (env->ops->wall_s(env) << 24) | (chance & 0xffffff) | 1;
 }
 
