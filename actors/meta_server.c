@@ -190,7 +190,8 @@ static void on_frame(struct wf_meta_server *server, const struct wf_wire_msg *wi
         } else if (conn->kind == WF_CONN_RANK) {
             expected = on_rank_frame(server, conn->rank, &frame);
         } else {
-            expected = conn->kind == WF_CONN_OBSERVER && frame.type == WF_FRAME_leave;
+            expected = (conn->kind == WF_CONN_OBSERVER && frame.type == WF_FRAME_leave) ||
+                       (conn->kind == WF_CONN_CANDIDATE && frame.type == WF_FRAME_heartbeat);
         }
     }
     if (status == WF_OK && !expected) {

@@ -24,11 +24,11 @@ enum {
 };
 
 /* Where a fault strikes: at a drawn time, or when its target reaches a state of the protocol. */
-#define JOB_POINT_MAP(X)                                                                          \
-    X(AT_TIME)                                                                                    \
-    X(AT_PLANNING)                                                                                \
-    X(AT_READ) X(AT_DOUBT) X(AT_QUIESCING) X(AT_TOLD) X(AT_FLIPPING) X(AT_FLIPPED) X(AT_DROPPING) \
-        X(AT_HOLD) X(AT_GRANTED) X(AT_OPENED) X(AT_CLOSING)
+/* clang-format off */
+#define JOB_POINT_MAP(X) \
+    X(AT_TIME) X(AT_PLANNING) X(AT_READ) X(AT_DOUBT) X(AT_QUIESCING) X(AT_TOLD) X(AT_FLIPPING) \
+    X(AT_FLIPPED) X(AT_DROPPING) X(AT_HOLD) X(AT_GRANTED) X(AT_OPENED) X(AT_CLOSING)
+/* clang-format on */
 enum job_point {
 #define JOB_POINT_ENUM(name) JOB_##name,
     JOB_POINT_MAP(JOB_POINT_ENUM)
@@ -60,7 +60,7 @@ struct job_result {
     char failure[400]; /* empty: all was well */
     uint64_t trace_hash, events;
     uint64_t virtual_ns;
-    uint32_t commits, aborts, fills, struck;
+    uint32_t commits, aborts, fills, struck, struck_server;
     uint32_t struck_at[JOB_POINT_COUNT], struck_by[JOB_FAULT_COUNT];
     uint64_t digest_mismatches;
     uint64_t last_step;

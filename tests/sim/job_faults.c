@@ -30,7 +30,7 @@ static uint32_t draw_target(struct job *job, enum job_point point)
     case JOB_AT_DROPPING:
         return JOB_TRAIN + (uint32_t)wf_sim_choose(job->sim, JOB_INFER);
     default:
-        return (uint32_t)wf_sim_choose(job->sim, JOB_RANKS);
+        return (uint32_t)wf_sim_choose(job->sim, JOB_RANKS + 1);
     }
 }
 
@@ -80,7 +80,7 @@ static bool infer_is_at(const struct job_rank *host, enum job_point point)
 
 static bool is_at(const struct job *job, const struct job_fault *fault)
 {
-    const struct job_rank *host = &job->ranks[fault->target];
+    const struct job_rank *host = &job->ranks[fault->target % JOB_RANKS];
     switch (fault->point) {
     case JOB_AT_TIME:
         return true;
@@ -90,6 +90,9 @@ static bool is_at(const struct job *job, const struct job_fault *fault)
         return job->server != NULL && job->server->state == WF_SERVER_CLOSING;
     default:
         break;
+    }
+    if (fault->target == JOB_RANKS) {
+        return job->server != NULL && job->server->members_epoch > 0 && !job->server->agreed;
     }
     if (!host->alive || host->rank == NULL) {
         return false;
@@ -115,10 +118,32 @@ static void freeze(struct job *job, struct job_rank *host, uint64_t min_ns, uint
     }
 }
 
+/* The server may be late or slow; what it forgets when it dies is the journal's business. */
+static void strike_server(struct job *job, struct job_fault *fault)
+{
+    const struct wf_timeouts t = job_timeouts();
+    bool is_long = fault->kind == JOB_FREEZE_LONG || fault->kind == JOB_CRASH;
+    if (fault->kind == JOB_STALL || fault->kind == JOB_BREAK) {
+        fault->kind = JOB_STALL;
+        wf_sim_stall(job->sim, job->server_loop, wf_sim_range(job->sim, 1 * MS, 2 * t.lease_ns));
+    } else if (!job->server_frozen) {
+        fault->kind = is_long ? JOB_FREEZE_LONG : JOB_FREEZE_SHORT;
+        job->server_frozen = true;
+        wf_sim_freeze(job->sim, job->server_loop);
+        job->server_thaw_ns = wf_sim_now_ns(job->sim) +
+                              wf_sim_range(job->sim, 1 * MS, t.lease_ns * (is_long ? 4 : 1));
+    }
+    job->result->struck_server++;
+}
+
 static void strike(struct job *job, struct job_fault *fault)
 {
-    struct job_rank *host = &job->ranks[fault->target];
+    struct job_rank *host = &job->ranks[fault->target % JOB_RANKS];
     fault->struck = true;
+    if (fault->target == JOB_RANKS) {
+        strike_server(job, fault);
+        return;
+    }
     if (!host->alive || host->rank == NULL) {
         return;
     }
@@ -193,6 +218,10 @@ void job_faults_step(struct job *job)
     for (uint32_t i = 0; i < JOB_RANKS; i++) {
         heal(job, i);
     }
+    if (job->server_frozen && (job->calm || wf_sim_now_ns(job->sim) >= job->server_thaw_ns)) {
+        job->server_frozen = false;
+        wf_sim_thaw(job->sim, job->server_loop);
+    }
 }
 
 bool job_faults_over(const struct job *job)
@@ -205,6 +234,7 @@ bool job_faults_over(const struct job *job)
     for (uint32_t i = 0; i < JOB_RANKS; i++) {
         whole = whole && job->ranks[i].alive && !job->ranks[i].frozen;
     }
+    whole = whole && !job->server_frozen;
     return now > FAULTS_UNTIL_S * SEC || (struck && whole) || (!job->options.faults) ||
            (whole && now > FAULTS_WAIT_S * SEC);
 }

@@ -38,7 +38,7 @@ struct job_rank {
 struct job_fault {
     enum job_fault_kind kind;
     enum job_point point;
-    uint32_t target; /* rank index; JOB_RANKS: anybody */
+    uint32_t target; /* rank index; JOB_RANKS: the server */
     uint32_t skip;   /* passes by so often before it strikes */
     uint64_t after_ns;
     bool inside, armed, struck;
@@ -54,7 +54,8 @@ struct job {
     struct wf_sim_link_options links;
     struct wf_loop *server_loop, *observer_loop;
     struct wf_meta_server *server;
-    bool server_ended;
+    bool server_ended, server_frozen;
+    uint64_t server_thaw_ns;
     struct wf_error server_why;
     char address[WF_ADDRESS_MAX];
     struct job_rank ranks[JOB_RANKS];
