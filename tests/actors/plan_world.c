@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/layout_private.h"
-
 /* --- from recipes ----------------------------------------------------------------------------- */
 
 static bool add_group(struct world *world, enum wf_side side, const char *spec, uint32_t *engine,
@@ -99,6 +97,18 @@ void hand_model(struct world *world, const struct hand_param *params, uint32_t c
     world->input.model = world->model;
 }
 
+void hand_layout(struct world *world, enum wf_side side, uint32_t host, struct wf_build *build)
+{
+    uint32_t m = world->input.member_count++, rank = 0;
+    struct wf_error error;
+    enum wf_status status = wf_build_end(build, WF_OK, &world->layouts[m], &error);
+    WF_ASSERT(status == WF_OK);
+    for (uint32_t i = 0; i < m; i++) {
+        rank += world->members[i].side == side;
+    }
+    world->members[m] = (struct wf_plan_member){side, rank, rank, world->layouts[m], host};
+}
+
 void hand_rank(struct world *world, enum wf_side side, uint32_t host,
                const struct hand_piece *pieces)
 {
@@ -125,14 +135,7 @@ void hand_rank(struct world *world, enum wf_side side, uint32_t host,
         wf_build_piece(&build, fill ? 0 : piece->param, &nest,
                        fill ? WF_PIECE_FILL : WF_PIECE_DATA);
     }
-    uint32_t m = world->input.member_count++, rank = 0;
-    struct wf_error error;
-    enum wf_status status = wf_build_end(&build, WF_OK, &world->layouts[m], &error);
-    WF_ASSERT(status == WF_OK);
-    for (uint32_t i = 0; i < m; i++) {
-        rank += world->members[i].side == side;
-    }
-    world->members[m] = (struct wf_plan_member){side, rank, rank, world->layouts[m], host};
+    hand_layout(world, side, host, &build);
 }
 
 /* --- moving ----------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #define WEFT_TESTS_ACTORS_PLAN_WORLD_H
 
 #include "actors/plan.h"
+#include "models/layout_private.h"
 #include "models/recipe.h"
 
 enum { WORLD_GROUPS_MAX = 4, WORLD_MEMBERS_MAX = 256 };
@@ -52,6 +53,8 @@ void hand_model(struct world *world, const struct hand_param *params, uint32_t c
 /* Adds a rank of the side; train ranks first. Rows end with wide == 0. */
 void hand_rank(struct world *world, enum wf_side side, uint32_t host,
                const struct hand_piece *pieces);
+/* Adds a rank whose layout was built with wf_build_*. */
+void hand_layout(struct world *world, enum wf_side side, uint32_t host, struct wf_build *build);
 
 /* Moves numbered elements through the plan: every source place that shows element e of parameter p
  * holds a value made from (p, e), everything else holds rubbish. Then every target place must hold
