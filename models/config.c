@@ -77,26 +77,34 @@ static enum wf_status find_family(struct json_object *config, struct wf_model *m
                         json_object_get_string(type), known);
 }
 
+/* What a key of the list below is harmless beside. */
+enum harmless {
+    NEVER,
+    WITH_QK_NORM,        /* a family that has the norms anyway */
+    WITH_ATTENTION_BIAS, /* a model whose q, k and v have biases anyway */
+};
+
 /* Keys that, when on, add tensors or change what a tensor holds in ways this build does not know.
  */
 static const struct {
     const char *key, *what;
+    enum harmless harmless;
 } refused_keys[] = {
-    {"quantization_config", "packed or scaled weights"},
-    {"compression_config", "packed or scaled weights"},
-    {"text_config", "a text model nested in a larger one"},
-    {"vision_config", "a vision tower"},
-    {"audio_config", "an audio tower"},
-    {"num_experts", "experts"},
-    {"num_local_experts", "experts"},
-    {"n_routed_experts", "experts"},
-    {"num_nextn_predict_layers", "layers that predict further tokens"},
-    {"use_qk_norm", "norms on q and k under a flag"},
-    {"qk_layernorm", "norms on q and k under a flag"},
-    {"bias", "biases under a flag other than attention_bias and mlp_bias"},
-    {"use_bias", "biases under a flag other than attention_bias and mlp_bias"},
-    {"qkv_bias", "biases under a flag other than attention_bias and mlp_bias"},
-    {"norm_head", "a normalised head"},
+    {"quantization_config", "packed or scaled weights", NEVER},
+    {"compression_config", "packed or scaled weights", NEVER},
+    {"text_config", "a text model nested in a larger one", NEVER},
+    {"vision_config", "a vision tower", NEVER},
+    {"audio_config", "an audio tower", NEVER},
+    {"num_experts", "experts", NEVER},
+    {"num_local_experts", "experts", NEVER},
+    {"n_routed_experts", "experts", NEVER},
+    {"num_nextn_predict_layers", "layers that predict further tokens", NEVER},
+    {"use_qk_norm", "norms on q and k under a flag", WITH_QK_NORM},
+    {"qk_layernorm", "norms on q and k under a flag", WITH_QK_NORM},
+    {"bias", "biases under another flag than attention_bias or mlp_bias", NEVER},
+    {"use_bias", "biases under another flag than attention_bias or mlp_bias", NEVER},
+    {"qkv_bias", "biases under another flag than attention_bias", WITH_ATTENTION_BIAS},
+    {"norm_head", "a normalised head", NEVER},
 };
 
 static enum wf_status refuse_unknown_tensors(struct json_object *config,
@@ -104,12 +112,13 @@ static enum wf_status refuse_unknown_tensors(struct json_object *config,
 {
     for (size_t i = 0; i < sizeof refused_keys / sizeof refused_keys[0]; i++) {
         const char *key = refused_keys[i].key;
-        bool has_it = (strstr(key, "qk_") && model->qk_norm) ||
-                      (strcmp(key, "qkv_bias") == 0 && model->attention_bias);
-        if (!has_it && is_on(get(config, key))) {
+        enum harmless harmless = refused_keys[i].harmless;
+        bool known = (harmless == WITH_QK_NORM && model->qk_norm) ||
+                     (harmless == WITH_ATTENTION_BIAS && model->attention_bias);
+        if (!known && is_on(get(config, key))) {
             return wf_error_set(error, WF_UNSUPPORTED,
-                                "the config sets \"%s\": %s of a %s model are not supported yet",
-                                key, refused_keys[i].what, model->family->name);
+                                "the config sets \"%s\": %s in a %s model: not supported yet", key,
+                                refused_keys[i].what, model->family->name);
         }
     }
     struct json_object *classes = get(config, "architectures");

@@ -2,9 +2,17 @@
  *
  * SPEC is "engine:key=value,...", for example "megatron:tp=2,pp=2,vocab_div=128" or
  * "vllm:tp=2,engines=2". An unknown engine or key is refused with the nearest known one; a key
- * given twice, a number with a suffix, sign or leading zero, and sizes whose product does not fit
- * are refused. Keys that later versions will use are known by name and refused as "not supported
- * yet".
+ * given twice, a number with a suffix, sign or leading zero, and sizes whose product passes
+ * WF_WORLD_MAX are refused. Keys that later versions will use are known by name and refused as
+ * "not supported yet", unless they say what this build does anyway (ep=1, stage=load).
+ *
+ *   all       version (a known series; "0.20.0" is the series 0.20), dtype (f32, f16, bf16)
+ *   megatron  tp, pp, dp, cp; vpp; vocab_div: the whole multiple that the vocabulary is padded to
+ *             (default 128 x tp; 1: none); first, last: layers of those stages; account: embedding,
+ *             loss or embedding+loss count as a layer; layout: explicit stages, "Et|tt|tt|tL",
+ *             written without commas; order: of rank digits, fastest first; names: te or local
+ *   vllm      tp, pp, dp; engines: that many alike, ranks one engine after the other
+ *   hf        none: one rank that holds every parameter whole
  *
  * Pure. A recipe is a plain value; two with equal canonical text (wf_recipe_format) are equal.
  */
@@ -48,6 +56,9 @@ struct wf_coordinates {
     uint32_t tp, pp, dp, cp;
 };
 
+/* With a model also everything that can be wrong about the pair: sizes that do not divide (INVALID,
+ * with the parameter and the size), combinations that the framework does not run (UNSUPPORTED).
+ * `model` may be NULL. */
 enum wf_status wf_recipe_parse(const char *spec, const struct wf_model *model,
                                struct wf_recipe *recipe_out, struct wf_error *error);
 /* Canonical text: every key that is not at its default, in a fixed order. Always fits. */
