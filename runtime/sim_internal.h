@@ -46,6 +46,7 @@ struct sim_rank {
     uint64_t clock_offset_ns, wall_offset_s, stalled_until_ns, turn_time_ns, turn;
     struct sim_event_list pending; /* jobs and calls */
     struct sim_event_list held;    /* what came while it was frozen, or is lost since it died */
+    uint64_t newest_port;          /* list by next_of_rank */
     uint32_t id;
     bool alive, frozen, turn_pending, in_turn;
 };
@@ -58,10 +59,16 @@ struct sim_port {
     bool connected; /* OPENED was delivered */
     bool broken;    /* nothing sent from here arrives any more */
     struct wf_actor *owner;
-    char *address;       /* listener: its name; connecting end: what it connects to */
-    uint64_t peer;       /* the other end; 0 before it exists and when it is gone */
-    uint64_t last_ns;    /* arrival of the newest thing on its way to this end: keeps the order */
-    uint64_t bytes_away; /* sent to this end and not delivered yet */
+    char *address;         /* listener: its name; connecting end: what it connects to */
+    uint64_t peer;         /* the other end; 0 before it exists and when it is gone */
+    uint64_t last_ns;      /* arrival of the newest thing on its way to this end: keeps the order */
+    uint64_t bytes_away;   /* sent to this end and not delivered yet */
+    uint64_t next_of_rank; /* 0: none */
+};
+
+/* An open listener's name, found by its hash. */
+struct sim_name {
+    uint64_t hash, port;
 };
 
 struct sim_region {
@@ -81,6 +88,8 @@ struct wf_sim {
     uint32_t rank_count, rank_cap;
     struct sim_port **ports; /* [0] is never used */
     uint64_t port_count, port_cap;
+    struct sim_name *names; /* of open listeners, in no order that matters: names are unique */
+    uint64_t name_count, name_cap;
     struct sim_region *regions; /* [0] is never used */
     uint64_t region_count, region_cap;
     uint64_t next_number; /* completes "*" and port 0 */

@@ -44,6 +44,8 @@ static struct sim_port *port_new(struct wf_sim *sim, uint32_t rank, struct wf_ac
     sim_grow(&sim->ports, sim->port_count, &sim->port_cap, sizeof *sim->ports);
     *id_out = sim->port_count++;
     sim->ports[*id_out] = port;
+    port->next_of_rank = sim->ranks[rank]->newest_port;
+    sim->ranks[rank]->newest_port = *id_out;
     return port;
 }
 
@@ -58,17 +60,36 @@ static struct sim_port *port_of(struct sim_rank *rank, uint64_t id)
     return port->rank == rank->id && port->open ? port : NULL;
 }
 
+static uint64_t name_hash(const char *name)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+    for (; *name != '\0'; name++) {
+        hash = (hash ^ (uint8_t)*name) * UINT64_C(0x100000001b3);
+    }
+    return hash;
+}
+
 static struct sim_port *listener_find(struct wf_sim *sim, const char *address, uint64_t *id_out)
 {
-    for (uint64_t id = 1; id < sim->port_count; id++) {
-        struct sim_port *port = sim->ports[id];
-        if (port->is_listener && port->open && sim->ranks[port->rank]->alive &&
-            strcmp(port->address, address) == 0) {
-            *id_out = id;
+    uint64_t hash = name_hash(address);
+    for (uint64_t i = 0; i < sim->name_count; i++) {
+        struct sim_port *port = sim->ports[sim->names[i].port];
+        if (sim->names[i].hash == hash && strcmp(port->address, address) == 0) {
+            *id_out = sim->names[i].port;
             return port;
         }
     }
     return NULL;
+}
+
+static void name_remove(struct wf_sim *sim, const struct sim_port *port)
+{
+    for (uint64_t i = 0; i < sim->name_count; i++) {
+        if (sim->ports[sim->names[i].port] == port) {
+            sim->names[i] = sim->names[--sim->name_count];
+            return;
+        }
+    }
 }
 
 /* --- messages --------------------------------------------------------------------------------- */
@@ -176,6 +197,9 @@ enum wf_status sim_wire_listen(struct wf_env *env, struct wf_actor *owner, const
     struct sim_port *port = port_new(rank->sim, rank->id, owner, &id);
     port->is_listener = true;
     port->address = sim_copy_text(name);
+    sim_grow(&rank->sim->names, rank->sim->name_count, &rank->sim->name_cap,
+             sizeof *rank->sim->names);
+    rank->sim->names[rank->sim->name_count++] = (struct sim_name){name_hash(name), id};
     memcpy(bound_out, name, sizeof name);
     *listener_out = id;
     return WF_OK;
@@ -275,6 +299,9 @@ enum wf_status sim_wire_send(struct wf_env *env, uint64_t conn, const void *byte
 static void end_close(struct wf_sim *sim, struct sim_port *port)
 {
     port->open = false;
+    if (port->is_listener) {
+        name_remove(sim, port);
+    }
     if (port->is_listener || port->peer == 0 || port->broken) {
         return;
     }
@@ -365,9 +392,12 @@ void sim_wire_deliver(struct wf_sim *sim, struct wf_sim_event *event)
 /* --- the death of a rank ---------------------------------------------------------------------- */
 void sim_wire_crash(struct wf_sim *sim, uint32_t rank)
 {
-    for (uint64_t id = 1; id < sim->port_count; id++) {
+    for (uint64_t id = sim->ranks[rank]->newest_port; id != 0; id = sim->ports[id]->next_of_rank) {
         struct sim_port *port = sim->ports[id];
-        if (port->rank != rank || port->is_listener || port->broken) {
+        if (port->is_listener && port->open) {
+            end_close(sim, port);
+        }
+        if (port->is_listener || port->broken) {
             continue;
         }
         port->broken = true;
@@ -386,13 +416,13 @@ void sim_wire_crash(struct wf_sim *sim, uint32_t rank)
 
 void sim_wire_drain(struct wf_sim *sim, uint32_t rank)
 {
-    for (uint64_t id = 1; id < sim->port_count; id++) {
+    for (uint64_t id = sim->ranks[rank]->newest_port; id != 0; id = sim->ports[id]->next_of_rank) {
         struct sim_port *port = sim->ports[id];
-        if (port->rank != rank || !port->open) {
+        if (!port->open) {
             continue;
         }
         port->open = false;
-        if (!port->is_listener && (port->connected || port->address != NULL)) {
+        if ((port->connected || port->address != NULL)) {
             wf_send(port->owner,
                     &closed_msg(id, WF_CONNECTION, "this simulated rank is dead")->msg);
         }
@@ -406,4 +436,5 @@ void sim_wire_fini(struct wf_sim *sim)
         free(sim->ports[id]);
     }
     free(sim->ports);
+    free(sim->names);
 }

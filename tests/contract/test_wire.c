@@ -8,23 +8,26 @@
 #include "runtime/env_sim.h"
 #include "tests/contract/wire_world.h"
 
-enum { KINDS = 5 };
+enum { KINDS = 7 };
 
 static void world_init(struct wire_world *world, int kind)
 {
     static const struct {
         const char *name, *address;
+        enum wf_poller_kind poller;
     } kinds[KINDS] = {
-        {"tcp", "tcp:127.0.0.1:0"},
-        {"tcp by name", "tcp:localhost:0"},
-        {"unix abstract", "unix:@weft-test-*"},
-        {"unix path", "unix:/tmp/weft-test-*"},
-        {"sim", "tcp:somewhere:0"},
+        {"tcp", "tcp:127.0.0.1:0", WF_POLLER_EPOLL},
+        {"tcp, libevent", "tcp:127.0.0.1:0", WF_POLLER_LIBEVENT},
+        {"tcp by name", "tcp:localhost:0", WF_POLLER_EPOLL},
+        {"unix abstract", "unix:@weft-test-*", WF_POLLER_EPOLL},
+        {"unix path", "unix:/tmp/weft-test-*", WF_POLLER_EPOLL},
+        {"unix path, libevent", "unix:/tmp/weft-test-*", WF_POLLER_LIBEVENT},
+        {"sim", "tcp:somewhere:0", WF_POLLER_NONE},
     };
-    if (kind == KINDS - 1) {
+    if (kinds[kind].poller == WF_POLLER_NONE) {
         wire_world_sim(world, kinds[kind].address, 17);
     } else {
-        wire_world_real(world, kinds[kind].name, kinds[kind].address, NULL);
+        wire_world_real(world, kinds[kind].name, kinds[kind].address, kinds[kind].poller, NULL);
     }
 }
 

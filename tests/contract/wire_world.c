@@ -80,16 +80,16 @@ static void witness_fini(struct witness *witness)
 }
 
 void wire_world_real(struct wire_world *world, const char *name, const char *address,
-                     const struct wf_env_real_options *options)
+                     enum wf_poller_kind poller, const struct wf_env_real_options *options)
 {
     memset(world, 0, sizeof *world);
     world->name = name;
     world->address = address;
     for (int i = 0; i < 2; i++) {
         struct wf_error error;
-        cr_assert_eq(wf_loop_new(&(struct wf_loop_options){.poller = WF_POLLER_EPOLL},
-                                 &world->loop[i], &error),
-                     WF_OK, "%s", error.text);
+        cr_assert_eq(
+            wf_loop_new(&(struct wf_loop_options){.poller = poller}, &world->loop[i], &error),
+            WF_OK, "%s", error.text);
         cr_assert_eq(wf_env_real_new(world->loop[i], options, &world->env[i], &error), WF_OK, "%s",
                      error.text);
         wf_loop_set_env(world->loop[i], world->env[i]);

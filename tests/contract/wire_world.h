@@ -47,7 +47,7 @@ struct wire_world {
 
 /* The real one: two loops and envs on this thread, turned in alternation. */
 void wire_world_real(struct wire_world *world, const char *name, const char *address,
-                     const struct wf_env_real_options *options);
+                     enum wf_poller_kind poller, const struct wf_env_real_options *options);
 void wire_world_sim(struct wire_world *world, const char *address, uint64_t seed);
 void wire_world_fini(struct wire_world *world);
 

@@ -23,7 +23,7 @@
 static struct wire_world *world_new(const char *address, uint64_t frame_timeout_ns)
 {
     struct wire_world *world = malloc(sizeof *world);
-    wire_world_real(world, address, address,
+    wire_world_real(world, address, address, WF_POLLER_EPOLL,
                     &(struct wf_env_real_options){.frame_timeout_ns = frame_timeout_ns});
     return world;
 }
