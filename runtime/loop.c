@@ -1,6 +1,7 @@
 /* loop.c - passes, timers, watches and sleeping of one loop. */
 #include "runtime/loop.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,6 +55,13 @@ static enum wf_status make_poller(enum wf_poller_kind kind, struct wf_poller **p
     return wf_error_set(error, WF_INVALID, "no such poller: %d", (int)kind);
 }
 
+/* On a single processor the sender that is waited for could not run while we spin. */
+static bool can_spin(void)
+{
+    cpu_set_t usable;
+    return sched_getaffinity(0, sizeof usable, &usable) != 0 || CPU_COUNT(&usable) > 1;
+}
+
 enum wf_status wf_loop_new(const struct wf_loop_options *options, struct wf_loop **loop_out,
                            struct wf_error *error)
 {
@@ -71,7 +79,7 @@ enum wf_status wf_loop_new(const struct wf_loop_options *options, struct wf_loop
         free(loop);
         return status;
     }
-    loop->spin_ns = options->spin_ns;
+    loop->spin_ns = can_spin() ? options->spin_ns : 0;
     wf_scheduler_init(&loop->scheduler);
     atomic_init(&loop->stop, false);
     *loop_out = loop;
@@ -227,6 +235,7 @@ static void bind_thread(struct wf_loop *loop)
 bool wf_loop_turn(struct wf_loop *loop)
 {
     bind_thread(loop);
+    WF_ASSERT(!loop->in_pass); /* a handler must not turn its own loop */
     loop->in_pass = true;
     loop->now_known = false;
     bool has_timers = loop->timers.count > 0, moved = false;
@@ -279,6 +288,7 @@ static bool spin(struct wf_loop *loop)
     if (loop->spin_ns == 0) {
         return false;
     }
+    loop->stats.spins++;
     uint64_t until_ns = wf_loop_now_ns(loop) + loop->spin_ns;
     do {
         for (unsigned i = 0; i < SPIN_CHECKS; i++) {

@@ -34,7 +34,8 @@ enum wf_poller_kind { WF_POLLER_NONE, WF_POLLER_EPOLL, WF_POLLER_LIBEVENT };
 
 struct wf_loop_options {
     enum wf_poller_kind poller; /* NONE under the simulator */
-    uint64_t spin_ns;           /* how long to spin before sleeping; 0 is none */
+    /* How long to spin before sleeping; 0 is none. On a single processor no loop spins. */
+    uint64_t spin_ns;
 };
 
 /* Makes a loop; NULL options: epoll and the default spin. With a poller the loop may block and be
@@ -106,6 +107,7 @@ void wf_watch_remove(struct wf_loop *loop,
 struct wf_loop_stats {
     uint64_t passes;   /* turns in which something moved */
     uint64_t messages; /* handled by actors */
+    uint64_t spins;    /* times it looked for a while before blocking */
     uint64_t sleeps;   /* times it blocked */
     uint64_t wakes;    /* sleeps that found something to do; sleeps - wakes were for nothing */
 };

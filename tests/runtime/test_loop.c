@@ -1,6 +1,7 @@
 /* test_loop.c - a loop over each poller: watches, sleeping, stopping, changing threads. */
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -71,6 +72,23 @@ static void check_idle(struct fixture *f)
 Test(loop, an_idle_loop_does_not_wake, .timeout = 30)
 {
     on_each(check_idle);
+}
+
+static void check_spins(struct fixture *f)
+{
+    struct stopper stopper = {.timer.fire = stop_on_time, .loop = f->loop};
+    wf_timer_arm(f->loop, &stopper.timer, wf_loop_now_ns(f->loop) + MS);
+    wf_loop_run(f->loop);
+    cr_assert_eq(wf_loop_stats(f->loop).spins, 0, "%s", f->name);
+}
+
+Test(loop, on_one_processor_it_does_not_spin)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    cr_assert_eq(sched_setaffinity(0, sizeof one, &one), 0);
+    on_each(check_spins);
 }
 
 /* --- ping-pong between two threads: all sleeps are for something -------------------------------
