@@ -2,7 +2,6 @@
 #include <argp.h>
 #include <inttypes.h>
 #include <json-c/json.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,7 +172,6 @@ int wf_cmd_make_checkpoint(int argc, char **argv)
         arguments.make.progress = show_progress;
         arguments.make.user = &shown;
     }
-    signal(SIGXFSZ, SIG_IGN); /* a file-size limit must come as an error of write */
     struct wf_make_report report;
     struct wf_error error = {0};
     enum wf_status status = wf_make_checkpoint(&arguments.make, &report, &error);
