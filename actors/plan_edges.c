@@ -240,20 +240,37 @@ static void order_ops(struct edge_maker *maker, uint64_t first)
 /* --- edges -------------------------------------------------------------------------------------
  */
 
+/* One op as bytes, integers little-endian. */
+struct op_bytes {
+    size_t len;
+    char bytes[(6 + 3 * WF_AXES_MAX) * sizeof(uint64_t)];
+};
+
+static void put_u64(struct op_bytes *out, uint64_t value)
+{
+    for (unsigned i = 0; i < sizeof value; i++) {
+        out->bytes[out->len + i] = (char)(value >> 8 * i & 0xff);
+    }
+    out->len += sizeof value;
+}
+
+/* In one piece: hashing number by number would take longer than all else about an op. */
 static void hash_op(struct wf_hasher *hasher, const struct wf_op *op)
 {
-    wf_hasher_u64(hasher, op->param);
-    wf_hasher_u64(hasher, (uint64_t)op->src_tensor << 32 | op->dst_tensor);
-    wf_hasher_u64(hasher, (uint64_t)op->kind << 16 | op->value_rule);
-    wf_hasher_u64(hasher, op->box.param_first);
-    wf_hasher_u64(hasher, op->box.src_offset);
-    wf_hasher_u64(hasher, op->box.dst_offset);
-    wf_hasher_u64(hasher, op->box.axis_count);
+    struct op_bytes out;
+    out.len = 0;
+    put_u64(&out, op->param);
+    put_u64(&out, (uint64_t)op->src_tensor << 32 | op->dst_tensor);
+    put_u64(&out, (uint64_t)op->kind << 16 | op->value_rule);
+    put_u64(&out, op->box.param_first);
+    put_u64(&out, op->box.src_offset);
+    put_u64(&out, op->box.dst_offset);
     for (uint32_t a = 0; a < op->box.axis_count; a++) {
-        wf_hasher_u64(hasher, op->box.axes[a].count);
-        wf_hasher_u64(hasher, (uint64_t)op->box.axes[a].src_step);
-        wf_hasher_u64(hasher, (uint64_t)op->box.axes[a].dst_step);
+        put_u64(&out, op->box.axes[a].count);
+        put_u64(&out, (uint64_t)op->box.axes[a].src_step);
+        put_u64(&out, (uint64_t)op->box.axes[a].dst_step);
     }
+    wf_hasher_text(hasher, out.bytes, out.len); /* its length tells the number of axes */
 }
 
 static void finish_edge(struct wf_edge *edge, const struct wf_layout *dst)
