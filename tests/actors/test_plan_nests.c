@@ -94,7 +94,8 @@ Test(plan_nests, any_form_to_any_form)
     }
 }
 
-/* Transposed blocks of 192 against ones of 128: no common chain, so boxes are written out; still right. */
+/* Transposed blocks of 192 against ones of 128: no common chain, so boxes are written out; still
+ * right. */
 Test(plan_nests, steps_without_a_common_chain)
 {
     struct hand_param param = {"alpha", 6, 192};
