@@ -12,8 +12,9 @@
  * actor that owns the connection or listener:
  *
  *   WF_WIRE_OPENED   connect succeeded, or a listener accepted (then `listener` is not 0)
- *   WF_WIRE_FRAME    `bytes`, `len_bytes`; `fd` is a descriptor passed along with it or -1. Whoever
- *                    wants it sets msg->fd = -1 and then owns it; otherwise release closes it
+ *   WF_WIRE_FRAME    `bytes`, `len_bytes`; `fd` is a descriptor passed along with it or -1 (also
+ *                    when this process could not take it). Whoever wants it sets msg->fd = -1 and
+ *                    then owns it; otherwise release closes it
  *   WF_WIRE_CLOSED   the last message of a connection, unless the owner closed it itself; `status`
  *                    and `text` say why. A connect that failed gives this without OPENED
  *

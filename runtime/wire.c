@@ -379,6 +379,19 @@ void wire_listener_forget(struct wire *wire, uint64_t listener)
     }
 }
 
+/* The last chance of what is queued. A socket closed with bytes unread is reset by the kernel, and
+ * what it had still to send is gone: so what came is read away first. */
+static void last_flush(struct wire_conn *conn)
+{
+    wire_flush(conn);
+    shutdown(conn->watch.fd, SHUT_WR);
+    for (int i = 0; i < WIRE_LAST_READS; i++) {
+        if (recv(conn->watch.fd, conn->wire->scratch, WIRE_SCRATCH_BYTES, MSG_DONTWAIT) <= 0) {
+            break;
+        }
+    }
+}
+
 void wire_fini(struct wire *wire)
 {
     for (uint32_t i = 1; i < wire->slot_count; i++) {
@@ -388,7 +401,7 @@ void wire_fini(struct wire *wire)
         } else if (slot->object != NULL) {
             struct wire_conn *conn = slot->object;
             if (conn->watched && conn->state != WIRE_CONNECTING) {
-                wire_flush(conn); /* the last chance of what is queued */
+                last_flush(conn);
             }
             wire_conn_free(conn);
         }

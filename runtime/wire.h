@@ -32,6 +32,7 @@ enum {
     WIRE_UNRELEASED_BYTES = 16 << 20, /* of one connection, beside WF_UNRELEASED_MAX */
     WIRE_PARTIAL_TOTAL = 256 << 20,   /* room for half frames of all connections */
     WIRE_PROGRESS_BYTES = 64 << 10,   /* so much of a frame restarts its deadline */
+    WIRE_LAST_READS = 64,             /* of a connection whose env goes */
     WIRE_BACKLOG = 4096,
     WIRE_LISTENERS_MAX = 64,
 };

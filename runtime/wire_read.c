@@ -12,6 +12,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "runtime/log.h"
 #include "runtime/wire.h"
 
 static const uint8_t magic[4] = {'W', 'F', 'T', '1'};
@@ -306,6 +307,11 @@ static bool read_once(struct wire_conn *conn, bool *more_out)
         return read_ended(conn, got);
     }
     int fd = take_fd(&message);
+    if (message.msg_flags & MSG_CTRUNC) {
+        wf_log(wf_loop_log(conn->wire->loop), WF_LOG_WARN,
+               "descriptors sent by a peer were lost: too many at once, or this process may open "
+               "no more");
+    }
     if (conn->state == WIRE_LINGERING) { /* read away what a closed connection still gets */
         if (fd >= 0) {
             close(fd);

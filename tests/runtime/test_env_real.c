@@ -237,6 +237,29 @@ Test(env_real, writing_to_a_peer_that_is_gone_raises_no_signal)
     world_free(w);
 }
 
+Test(env_real, what_was_sent_outlives_the_env_that_sent_it)
+{
+    static const char *const addresses[] = {"tcp:127.0.0.1:0", "unix:@weft-test-*"};
+    for (size_t a = 0; a < 2; a++) {
+        struct wire_world *w = world_new(addresses[a], 0);
+        uint64_t client = 0, server = 0;
+        static uint8_t bytes[150000];
+        wire_world_connect(w, &client, &server);
+        cr_assert_eq(w->env[0]->ops->send(w->env[0], server, bytes, sizeof bytes, -1), WF_OK);
+        /* Unread at the end that goes. */
+        cr_assert_eq(w->env[1]->ops->send(w->env[1], client, bytes, 1000, -1), WF_OK);
+        wf_env_real_free(w->env[0]);
+        w->env[0] = NULL;
+        while (w->client.closed == 0) {
+            wf_loop_turn(w->loop[1]);
+        }
+        cr_assert_eq(w->client.frames, 1, "%s", addresses[a]);
+        cr_assert_eq(witness_last(&w->client, WF_WIRE_CLOSED)->status, WF_CLOSED, "%s: %s",
+                     addresses[a], witness_last(&w->client, WF_WIRE_CLOSED)->text);
+        world_free(w);
+    }
+}
+
 /* --- descriptors -------------------------------------------------------------------------------
  */
 /* A descriptor whose file holds `number`. */
