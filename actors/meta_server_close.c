@@ -33,6 +33,7 @@ static void evict(struct wf_meta_server *server, struct wf_server_rank *rank, co
     wf_server_blame(rank, &why, "did not %s version %s within %s", what, version, limit);
     wf_server_blame_once(server, &why);
     rank->evicted = true;
+    rank->absent_ns = wf_server_now(server);
 }
 
 /* Evicts the members of a unit that have not done what `done` looks at. */
@@ -106,7 +107,12 @@ void wf_server_flip_when_quiesced(struct wf_meta_server *server, struct wf_serve
     }
     if (!all_have(server, engine, has_flipped)) {
         evict_late(server, engine, has_flipped, "flip to", t->flip_ns);
-    } else if (wf_server_engine_is_full(server, engine)) {
+    } else if (!wf_server_engine_is_full(server, engine)) {
+        return; /* paused until a fill, or the next version */
+    } else if (!engine->resuming) {
+        engine->resuming = true; /* wf_server_resume_engines sends it in this turn */
+        engine->deadline_ns = wf_server_now(server) + t->flip_ns;
+    } else {
         evict_late(server, engine, is_serving, "resume with", t->flip_ns);
     }
 }

@@ -115,7 +115,7 @@ static bool waits_for_ranks(const struct wf_meta_server *server)
     for (uint32_t i = server->options.train_ranks; i < server->rank_count; i++) {
         const struct wf_server_rank *rank = &server->ranks[i];
         const struct wf_server_engine *engine = &server->engines[rank->engine];
-        if (rank->presence == WF_PRESENT) {
+        if (rank->presence == WF_PRESENT && !rank->evicted) {
             if (!rank->serving && wf_server_engine_is_full(server, engine)) {
                 return true;
             }

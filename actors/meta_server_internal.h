@@ -92,7 +92,7 @@ struct wf_server_engine {
     struct wf_version current; /* committed for it */
     /* --- the round */
     enum wf_unit_status unit;
-    bool flip_sent;
+    bool flip_sent, resuming;
     uint64_t deadline_ns; /* of what it is doing now: quiesce, flip, abort */
 };
 

@@ -164,6 +164,7 @@ static void retire(struct wf_meta_server *server, struct wf_server_rank *rank)
     drop_rank_conn(server, rank);
     rank->live = (struct wf_version){0};
     rank->evicted = false;
+    rank->absent_ns = wf_server_now(server);
     rank->planned_epoch = 0;
     rank->published_count = 0;
     rank->published_newest = (struct wf_version){0};

@@ -55,7 +55,7 @@ static uint32_t choose_members(struct wf_meta_server *server, struct wf_version 
     uint32_t count = 0;
     for (uint32_t e = 0; e < server->options.engines; e++) {
         server->engines[e].unit = WF_UNIT_OUT;
-        server->engines[e].flip_sent = false;
+        server->engines[e].flip_sent = server->engines[e].resuming = false;
     }
     for (uint32_t i = 0; i < server->rank_count; i++) {
         struct wf_server_rank *rank = &server->ranks[i];
@@ -370,6 +370,7 @@ void wf_server_on_vote(struct wf_meta_server *server, struct wf_server_rank *ran
     rank->vote = vote->yes ? WF_VOTE_YES : WF_VOTE_NO;
     server->round.last_vote_ns = wf_server_now(server);
     if (rank->vote == WF_VOTE_NO) {
+        server->round.report.digest_mismatches += vote->digest_mismatches;
         wf_server_blame_once(server, &why);
         return;
     }

@@ -28,6 +28,10 @@ static void on_report(struct job *job, const struct wf_frame_round_report *repor
 {
     struct job_result *result = job->result;
     result->digest_mismatches += report->digest_mismatches;
+    if (report->digest_mismatches > 0 && !job->options.bad_links) {
+        job_fail(job, "a reader of round %llu saw bytes change under it",
+                 (unsigned long long)report->round.version.step);
+    }
     if (report->state == WF_REPORT_COMMITTED) {
         result->commits++;
         result->fills += report->fill != 0;
