@@ -268,8 +268,15 @@ bool wf_server_agree(struct wf_meta_server *server)
 }
 
 /* --- publications ----------------------------------------------------------------------------- */
+/* The version is over for the train side. Not while its round runs, even if an engine has decided:
+ * others still read it. */
 static bool is_resolved(const struct wf_meta_server *server, struct wf_version version)
 {
+    bool runs = server->state == WF_SERVER_OPENED || server->state == WF_SERVER_CLOSING;
+    if (runs && !server->round.noticed &&
+        wf_version_compare(version, server->round.key.version) == 0) {
+        return false;
+    }
     return wf_version_compare(version, wf_server_committed(server)) <= 0 ||
            wf_version_compare(version, server->given_up) <= 0;
 }

@@ -200,6 +200,18 @@ static bool step(struct job *job, bool *end_checked, uint64_t *limit_ns)
     return !job->server_ended;
 }
 
+struct job_options job_options_of_seed(uint64_t seed)
+{
+    struct job_options options = {.seed = seed, .faults = true};
+    options.policy = seed % 2 == 0 ? WF_COMMIT_EACH : WF_COMMIT_ALL;
+    options.publish = seed % 8 >= 6 ? WF_PUBLISH_SNAPSHOT : WF_PUBLISH_HOLD;
+    options.drop_to_latest = seed % 8 == 7;
+    options.bad_links = seed % 5 == 0;
+    options.every = seed % 11 == 0 ? 2 : 1;
+    options.no_fill = seed % 13 == 0;
+    return options;
+}
+
 void job_run(const struct job_options *options, struct job_result *result)
 {
     struct job *job = calloc(1, sizeof *job);

@@ -67,6 +67,8 @@ struct job_result {
     char culprit[700]; /* of the last aborted round */
 };
 
+/* What a seed stands for: policies, publish modes and links vary with it. */
+struct job_options job_options_of_seed(uint64_t seed);
 /* Runs one seed to its end: faults first, then none, until the job is complete. */
 void job_run(const struct job_options *options, struct job_result *result);
 

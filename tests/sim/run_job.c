@@ -12,11 +12,7 @@ int main(int argc, char **argv)
     uint64_t events = 0, mismatches = 0;
     uint32_t struck_at[JOB_POINT_COUNT] = {0}, struck_by[JOB_FAULT_COUNT] = {0};
     for (uint64_t seed = first; seed <= last; seed++) {
-        struct job_options options = {.seed = seed, .faults = true};
-        options.policy = seed % 2 == 0 ? WF_COMMIT_EACH : WF_COMMIT_ALL;
-        options.publish = seed % 8 >= 6 ? WF_PUBLISH_SNAPSHOT : WF_PUBLISH_HOLD;
-        options.drop_to_latest = seed % 8 == 7;
-        options.bad_links = seed % 5 == 0;
+        struct job_options options = job_options_of_seed(seed);
         if (argc > 3 && strcmp(argv[3], "trace") == 0) {
             options.trace = stdout;
         }

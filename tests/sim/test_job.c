@@ -1,0 +1,100 @@
+/* test_job.c - the whole job under faults: no engine ever serves a mixture, nobody is stuck. */
+#include <criterion/criterion.h>
+
+#include "tests/sim/job.h"
+
+enum { SEEDS = 200, TWICE = 12, BUG_SEEDS = 5 };
+
+Test(job, no_torn_version_and_no_stuck_rank)
+{
+    uint32_t struck_at[JOB_POINT_COUNT] = {0}, struck_by[JOB_FAULT_COUNT] = {0}, server = 0;
+    uint32_t commits = 0, aborts = 0, fills = 0;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        struct job_options options = job_options_of_seed(seed);
+        struct job_result result;
+        job_run(&options, &result);
+        cr_assert_str_empty(result.failure, "seed %llu: %s", (unsigned long long)seed,
+                            result.failure);
+        for (int i = 0; i < JOB_POINT_COUNT; i++) {
+            struck_at[i] += result.struck_at[i];
+        }
+        for (int i = 0; i < JOB_FAULT_COUNT; i++) {
+            struck_by[i] += result.struck_by[i];
+        }
+        server += result.struck_server;
+        commits += result.commits;
+        aborts += result.aborts;
+        fills += result.fills;
+    }
+    for (int i = 0; i < JOB_POINT_COUNT; i++) {
+        cr_expect_gt(struck_at[i], 0, "no fault struck %s", job_point_names[i]);
+    }
+    for (int i = 0; i < JOB_FAULT_COUNT; i++) {
+        cr_expect_gt(struck_by[i], 0, "nothing was struck by %s", job_fault_names[i]);
+    }
+    cr_expect_gt(server, 0, "the server was never struck");
+    cr_expect_gt(commits, SEEDS);
+    cr_expect_gt(aborts, 0);
+    cr_expect_gt(fills, 0);
+}
+
+Test(job, one_seed_gives_one_trace)
+{
+    for (uint64_t seed = 1; seed <= TWICE; seed++) {
+        struct job_options options = job_options_of_seed(seed);
+        struct job_result first, second;
+        job_run(&options, &first);
+        job_run(&options, &second);
+        cr_expect_eq(first.trace_hash, second.trace_hash, "seed %llu", (unsigned long long)seed);
+        cr_expect_eq(first.events, second.events, "seed %llu", (unsigned long long)seed);
+    }
+}
+
+Test(job, without_faults_every_step_commits)
+{
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        struct job_options options = {.seed = seed, .versions = 5};
+        struct job_result result;
+        job_run(&options, &result);
+        cr_expect_str_empty(result.failure, "seed %llu: %s", (unsigned long long)seed,
+                            result.failure);
+        cr_expect_eq(result.commits, result.last_step, "seed %llu: %u commits, last step %llu",
+                     (unsigned long long)seed, result.commits,
+                     (unsigned long long)result.last_step);
+        cr_expect_eq(result.aborts, 0, "seed %llu: %s", (unsigned long long)seed, result.culprit);
+    }
+}
+
+/* A checker that never finds anything proves nothing: ranks that flip without the pause. */
+Test(job, the_planted_bug_is_found)
+{
+    for (uint64_t seed = 1; seed <= BUG_SEEDS; seed++) {
+        struct job_options options = {.seed = seed, .skip_quiesce = true};
+        struct job_result result;
+        job_run(&options, &result);
+        cr_expect_str_not_empty(result.failure, "seed %llu", (unsigned long long)seed);
+    }
+}
+
+/* Seeds that once failed, and why. */
+static const struct {
+    uint64_t seed;
+    const char *was;
+} kept[] = {
+    {54, "an idle trainer's snapshot was given up before a fill could read it"},
+    {648, "a repeated PUBLISH ended the hold while another engine still read"},
+    {947, "a newcomer that waited for the first incarnation's end was cut off for its heartbeat"},
+    {1132, "a rank was evicted for not resuming before RESUME had been sent"},
+    {2864, "as 648, after a freeze"},
+};
+
+Test(job, seeds_that_once_failed)
+{
+    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
+        struct job_options options = job_options_of_seed(kept[i].seed);
+        struct job_result result;
+        job_run(&options, &result);
+        cr_expect_str_empty(result.failure, "seed %llu (%s): %s", (unsigned long long)kept[i].seed,
+                            kept[i].was, result.failure);
+    }
+}
