@@ -32,7 +32,7 @@ struct infer {
     struct wf_rank *rank;
     /* the reader */
     uint64_t conn;
-    bool linked, pausing, quiescing, serving, closing;
+    bool linked, pausing, quiescing, serving, closing, ended, counting;
     struct wf_timer reconnect;
     /* the check */
     struct wf_job check_job;
@@ -158,6 +158,14 @@ static void answer_quiesce(struct infer *r)
     }
 }
 
+/* After the job's end: the check that runs and its account come first. */
+static void stop_when_quiet(struct infer *r)
+{
+    if (r->ended && !r->checking && !r->counting) {
+        wf_loop_stop(r->process.loop);
+    }
+}
+
 static void reader_said(struct infer *r, const struct wf_wire_msg *wire)
 {
     struct wf_reader_frame frame;
@@ -170,7 +178,9 @@ static void reader_said(struct infer *r, const struct wf_wire_msg *wire)
         send_note(r, NULL, &frame);
         answer_quiesce(r);
     } else if (frame.word == WF_READER_COUNTED) {
+        r->counting = false;
         send_note(r, &r->checked, &frame);
+        stop_when_quiet(r);
     }
 }
 
@@ -187,7 +197,12 @@ static void reader_event(struct infer *r, const struct wf_wire_msg *wire)
     } else {
         r->linked = false; /* a reader that is gone reads nothing */
         r->pausing = false;
+        if (r->counting) {
+            r->counting = false;
+            send_note(r, &r->checked, NULL);
+        }
         answer_quiesce(r);
+        stop_when_quiet(r);
         wf_timer_arm(r->process.loop, &r->reconnect,
                      wf_loop_now_ns(r->process.loop) + RECONNECT_NS);
     }
@@ -234,11 +249,13 @@ static void check_ended(struct infer *r)
         wf_process_say(r->options, line);
     }
     if (r->linked) {
+        r->counting = true;
         tell_reader(r, WF_READER_COUNT);
     } else {
         send_note(r, &r->checked, NULL);
     }
     answer_quiesce(r);
+    stop_when_quiet(r);
 }
 
 static void start_check(struct infer *r)
@@ -323,7 +340,8 @@ static void on_ended(void *host, struct wf_rank *rank, const struct wf_error *wh
         wf_process_say(r->options, why->text);
         r->process.exit_status = WF_EXIT_FAILED;
     }
-    wf_loop_stop(r->process.loop);
+    r->ended = true;
+    stop_when_quiet(r);
 }
 
 static void gate_said(void *user, const char *line)

@@ -147,6 +147,7 @@ static enum wf_status start_server(struct parent *p, struct wf_error *error)
 }
 
 static void child_ended(void *user, struct wf_child *child, bool clean, const char *text);
+static void check_gate(struct parent *p);
 
 static void name_children(struct parent *p)
 {
@@ -231,6 +232,20 @@ static const char *kind_name(enum wf_child_kind kind)
     return names[kind];
 }
 
+/* An engine that lost a rank serves nothing until its next version: no account of this one comes.
+ */
+static void excuse_engine(struct parent *p, const struct wf_child *child)
+{
+    if (child->kind != WF_CHILD_INFER) {
+        return;
+    }
+    uint32_t engine = wf_run_place(p->setup, child->number).engine;
+    for (uint32_t i = 0; i < p->setup->infer_ranks; i++) {
+        p->noted[i] = p->noted[i] || wf_run_place(p->setup, i).engine == engine;
+    }
+    check_gate(p);
+}
+
 static void child_ended(void *user, struct wf_child *child, bool clean, const char *text)
 {
     struct parent *p = user;
@@ -243,6 +258,7 @@ static void child_ended(void *user, struct wf_child *child, bool clean, const ch
         complain(p, line);
         struct wf_error error;
         if (again && start_child(p, child, &error) == WF_OK) {
+            excuse_engine(p, child);
             return;
         }
         stop_job(p, true);
@@ -559,6 +575,9 @@ int wf_parent_run(struct wf_run_setup *setup, const struct wf_parent_options *op
     p->report.only_latest = setup->job.policy.drop_to_latest;
     wf_progress_init(&p->progress, options->quiet ? NULL : stderr, setup->job.run.versions);
     enum wf_status status = wf_run_setup_make(setup, &error);
+    if (status == WF_OK) {
+        status = wf_run_setup_try(setup, &error);
+    }
     if (status == WF_OK) {
         status = prepare(p, &error);
     }

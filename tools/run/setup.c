@@ -95,6 +95,23 @@ enum wf_status wf_run_setup_make(const struct wf_run_setup *setup, struct wf_err
     return status;
 }
 
+static void show_note(void *user, const char *sentence)
+{
+    (void)user;
+    fprintf(stderr, "weft: note: %s\n", sentence);
+}
+
+enum wf_status wf_run_setup_try(const struct wf_run_setup *setup, struct wf_error *error)
+{
+    struct wf_checkpoint *checkpoint = NULL;
+    struct wf_checkpoint_options options = {.extras_refuse = setup->job.policy.extras_refuse,
+                                            .note = show_note};
+    enum wf_status status =
+        wf_checkpoint_open(setup->folder, setup->model, &options, &checkpoint, error);
+    wf_checkpoint_free(checkpoint);
+    return status;
+}
+
 /* What only the layout can tell (heads that do not divide) is told before anything starts. */
 static enum wf_status try_layout(const struct wf_run_setup *setup, const struct wf_recipe *recipe,
                                  struct wf_error *error)

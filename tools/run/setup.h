@@ -38,6 +38,9 @@ enum wf_status wf_run_setup_load(const char *job_path, struct wf_run_setup *setu
 /* If the job names a configuration and its folder of known values is not there yet, makes it, with
  * a line on standard error. The supervisor calls it before it starts anything. */
 enum wf_status wf_run_setup_make(const struct wf_run_setup *setup, struct wf_error *error);
+/* Opens the folder's weights once, so that what is wrong with them is told once and before anything
+ * starts; what is only worth knowing goes to standard error. */
+enum wf_status wf_run_setup_try(const struct wf_run_setup *setup, struct wf_error *error);
 void wf_run_setup_fini(struct wf_run_setup *setup);
 struct wf_run_place wf_run_place(const struct wf_run_setup *setup, uint32_t infer_rank);
 

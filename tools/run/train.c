@@ -35,7 +35,7 @@ struct train {
     uint64_t current; /* the step that the weights are */
     uint64_t published;
     uint64_t rebuild; /* the step a restarted rank has to get to at once */
-    bool ready, held, stepping, finish, idle, closing;
+    bool ready, held, stepping, finish, idle, closing, ended;
     uint64_t step_start_ns, hold_start_ns;
     struct wf_el_span spans[SPANS_MAX];
     uint32_t span_count;
@@ -149,6 +149,10 @@ static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
     struct train *t = (struct train *)((char *)self - offsetof(struct train, actor));
     WF_ASSERT(msg->kind == STEP_DONE);
     t->stepping = false;
+    if (t->ended) {
+        wf_loop_stop(t->process.loop);
+        return WF_KEEP;
+    }
     if (t->step_status != WF_OK) {
         wf_process_say(t->options, t->step_error.text);
         end(t, WF_EXIT_FAILED);
@@ -231,7 +235,10 @@ static void on_ended(void *host, struct wf_rank *rank, const struct wf_error *wh
         wf_process_say(t->options, why->text);
         t->process.exit_status = WF_EXIT_FAILED;
     }
-    wf_loop_stop(t->process.loop);
+    t->ended = true;
+    if (!t->stepping) { /* a step that runs still writes the weights */
+        wf_loop_stop(t->process.loop);
+    }
 }
 
 /* --- the gate
