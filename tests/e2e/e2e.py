@@ -397,14 +397,15 @@ def case_identity():
         check(first.wait(timeout=60) == 0, "the first infer rank ends well", first.stderr.read())
         server.wait(timeout=30)
     with Work() as work:
-        job = work.job(train="megatron:tp=2", infer="vllm:tp=1", versions=2)
-        stale = work.job(train="megatron:tp=2,vocab_div=64", infer="vllm:tp=1", versions=2, name="stale")
+        short = "timeouts: {join: 6s}\n"
+        job = work.job(train="megatron:tp=2", infer="vllm:tp=1", versions=2, extra=short)
+        stale = work.job(train="megatron:tp=2,vocab_div=64", infer="vllm:tp=1", versions=2, name="stale", extra=short)
         server, address = start_server(work, job)
         ranks = [subprocess.Popen([WEFT, "run", which, "--rank", rank, "--server", address], stderr=subprocess.PIPE, text=True)
                  for which, rank in ((job, "train:0"), (stale, "train:1"), (job, "infer:0"))]
         texts = [rank.communicate(timeout=DEADLINE)[1] for rank in ranks]
-        check(any(rank.returncode == 1 for rank in ranks), "a rank with another recipe stops the job", texts)
-        check(any("train rank 1" in text for text in texts), "and is named", texts)
+        check(all(rank.returncode == 1 for rank in ranks), "a rank with another recipe stops the job", texts)
+        check("train rank 1" in "".join(texts) and "vocab_div" in "".join(texts), "the rank and what differs are named", texts)
         server.kill()
         server.wait()
 
