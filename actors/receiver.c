@@ -1,5 +1,6 @@
 /* receiver.c - the infer rank's reader: its phases, its answers, its end. */
 #include "actors/receiver.h"
+#include "runtime/trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,13 @@
 uint64_t receiver_now_ns(const struct wf_receiver *receiver)
 {
     return wf_loop_now_ns(receiver->rank->loop);
+}
+
+void receiver_trace(const struct wf_receiver *receiver, const char *name, uint64_t start_ns,
+                    uint64_t end_ns)
+{
+    struct wf_trace_span span = {name, start_ns, end_ns, receiver->round.version.step, 0};
+    wf_trace_add(wf_loop_trace(receiver->rank->loop), span);
 }
 
 void receiver_tell(struct wf_receiver *receiver, struct wf_local_msg *answer)

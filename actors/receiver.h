@@ -98,6 +98,9 @@ struct wf_receiver {
 
 /* receiver.c */
 uint64_t receiver_now_ns(const struct wf_receiver *receiver);
+/* A span of the round in the rank's trace. */
+void receiver_trace(const struct wf_receiver *receiver, const char *name, uint64_t start_ns,
+                    uint64_t end_ns);
 /* Ends the round with a failure that `source` is to blame for. `object` may be empty; the sentence
  * is the rest of one that begins with the source's name. The first failure counts. */
 void receiver_fail(struct wf_receiver *receiver, const struct receiver_source *source,

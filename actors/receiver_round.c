@@ -187,6 +187,8 @@ static void fill_numbers(struct wf_receiver *receiver)
     answer->grant_ns = granted_ns - receiver->started_ns;
     answer->transfer_ns = receiver->read_ns - granted_ns;
     answer->verify_ns = receiver_now_ns(receiver) - receiver->read_ns;
+    receiver_trace(receiver, "transfer", granted_ns, receiver->read_ns);
+    receiver_trace(receiver, "verify", receiver->read_ns, receiver_now_ns(receiver));
     for (uint32_t i = 0; i < receiver->source_count; i++) {
         answer->bytes += receiver->sources[i]->read.bytes;
     }

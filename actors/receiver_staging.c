@@ -171,6 +171,7 @@ void receiver_flipped(struct wf_receiver *receiver)
         struct wf_local_msg *out = flipped(receiver, &receiver->round);
         out->bytes = receiver->staging.len_bytes;
         out->flip_ns = receiver_now_ns(receiver) - receiver->started_ns;
+        receiver_trace(receiver, "flip", receiver->started_ns, receiver_now_ns(receiver));
         receiver_tell(receiver, out);
     }
     receiver_settle(receiver);

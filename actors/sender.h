@@ -80,6 +80,7 @@ struct wf_sender {
     uint64_t set_items, digested_slot;
     bool restart; /* digests are wanted for another round than those being computed */
     struct wf_batch digest_batch;
+    uint64_t digest_start_ns;
 
     struct wf_batch copy_batch; /* SNAPSHOT */
     struct wf_local_msg *snapshot;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "actors/sender.h"
+#include "runtime/trace.h"
 
 static const struct wf_layout *layout_of(const struct wf_agreed *agreed, enum wf_side side,
                                          uint32_t rank)
@@ -121,6 +122,7 @@ void sender_digest_settle(struct wf_sender *sender)
     if (sender->restart && sender->granted && sender->agreed != NULL && !sender->closing) {
         sender->restart = false;
         sender->digested_slot = sender->slot;
+        sender->digest_start_ns = wf_loop_now_ns(sender->rank->loop);
         wf_batch_start(batch, sender->set_items, WF_DIGEST_GRAIN);
     }
 }
@@ -133,6 +135,10 @@ void sender_digest_ended(struct wf_sender *sender)
             sender->sets[i].sum = wf_digests_sum(sender->sets[i].digests);
         }
         sender->digested = true;
+        struct wf_trace_span span = {"digest", sender->digest_start_ns,
+                                     wf_loop_now_ns(sender->rank->loop), sender->round.version.step,
+                                     0};
+        wf_trace_add(wf_loop_trace(sender->rank->loop), span);
         sender_peers_answer(sender);
     }
     sender_digest_settle(sender);

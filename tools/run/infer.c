@@ -17,7 +17,7 @@
 
 #define RECONNECT_NS 100000000ULL
 
-enum { CHECK_DONE = 0x1200, SPANS_MAX = 48 };
+enum { CHECK_DONE = 0x1200 };
 
 struct infer {
     struct wf_actor actor;
@@ -42,8 +42,6 @@ struct infer {
     struct wf_verify_result checked;
     struct wf_version live, noted;
     uint64_t resumed_ns, pause_start_ns, own_peak;
-    struct wf_el_span spans[SPANS_MAX];
-    uint32_t span_count;
 };
 
 static uint64_t now_ns(struct infer *r)
@@ -53,12 +51,8 @@ static uint64_t now_ns(struct infer *r)
 
 static void add_span(struct infer *r, const char *name, uint64_t start_ns, uint64_t end_ns)
 {
-    if (r->span_count < SPANS_MAX) {
-        struct wf_el_span *span = &r->spans[r->span_count++];
-        snprintf(span->name, sizeof span->name, "%s", name);
-        span->start_ns = start_ns;
-        span->end_ns = end_ns;
-    }
+    struct wf_trace_span span = {name, start_ns, end_ns, r->live.step, 0};
+    wf_trace_add(&r->process.trace, span);
 }
 
 /* Outside the element check, whose buffers are not the rank's. */
@@ -73,13 +67,14 @@ static void measure_memory(struct infer *r)
 static void send_note(struct infer *r, const struct wf_verify_result *checked,
                       const struct wf_reader_frame *counts)
 {
+    struct wf_el_span spans[WF_NOTE_SPANS];
     struct wf_frame_note note = {.side = WF_INFER,
                                  .rank = r->options->rank,
                                  .engine = r->place.engine,
                                  .version = r->live,
                                  .own_bytes_peak = r->own_peak,
-                                 .spans = r->spans,
-                                 .spans_count = r->span_count};
+                                 .spans = spans,
+                                 .spans_count = wf_process_spans(&r->process, spans)};
     if (checked != NULL) {
         note.elements_checked = checked->elements_checked;
         note.elements_wrong = checked->elements_wrong;
@@ -89,7 +84,6 @@ static void send_note(struct infer *r, const struct wf_verify_result *checked,
         note.reads = counts->forward;
     }
     wf_rank_note(r->rank, &note);
-    r->span_count = 0;
 }
 
 static void end(struct infer *r, int exit_status)

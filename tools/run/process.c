@@ -68,10 +68,15 @@ enum wf_status wf_process_init(struct wf_process *process, const struct wf_proce
         snprintf(process->host, sizeof process->host, "localhost");
     }
     struct wf_loop_options loop_options = {.poller = WF_POLLER_EPOLL, .spin_ns = SPIN_NS};
-    enum wf_status status = wf_loop_new(&loop_options, &process->loop, error);
+    enum wf_status status = wf_trace_init(&process->trace, WF_PROCESS_SPANS, error);
+    if (status == WF_OK) {
+        status = wf_loop_new(&loop_options, &process->loop, error);
+    }
     if (status != WF_OK) {
+        wf_trace_fini(&process->trace);
         return status;
     }
+    wf_loop_set_trace(process->loop, &process->trace);
     struct wf_env_real_options env_options = {.workers = workers};
     status = wf_env_real_new(process->loop, &env_options, &process->env, error);
     if (status == WF_OK) {
@@ -133,6 +138,7 @@ void wf_process_fini(struct wf_process *process)
         wf_env_real_free(process->env);
     }
     wf_loop_free(process->loop);
+    wf_trace_fini(&process->trace);
     memset(process, 0, sizeof *process);
 }
 
@@ -140,6 +146,24 @@ void wf_process_say(const struct wf_process_options *options, const char *text)
 {
     fprintf(stderr, "weft: %s rank %u: %s\n", options->side == WF_TRAIN ? "train" : "infer",
             options->rank, text);
+}
+
+uint32_t wf_process_spans(struct wf_process *process, struct wf_el_span spans_out[WF_NOTE_SPANS])
+{
+    const struct wf_trace *trace = &process->trace;
+    size_t kept = wf_trace_count(trace);
+    uint64_t oldest = trace->written - kept;
+    uint64_t next = process->spans_noted > oldest ? process->spans_noted : oldest;
+    uint32_t count = 0;
+    for (; next < trace->written && count < WF_NOTE_SPANS; next++) {
+        const struct wf_trace_span *span = wf_trace_get(trace, (size_t)(next - oldest));
+        struct wf_el_span *out = &spans_out[count++];
+        snprintf(out->name, sizeof out->name, "%s", span->name);
+        out->start_ns = span->start_ns;
+        out->end_ns = span->end_ns;
+    }
+    process->spans_noted = next;
+    return count;
 }
 
 void wf_process_rank_options(const struct wf_process *process, const struct wf_run_setup *setup,

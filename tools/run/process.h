@@ -11,10 +11,11 @@
 
 #include "actors/rank.h"
 #include "runtime/loop.h"
+#include "runtime/trace.h"
 #include "tools/run/setup.h"
 #include "transports/transport.h"
 
-enum { WF_GATE_FD = 3 };
+enum { WF_GATE_FD = 3, WF_NOTE_SPANS = 48, WF_PROCESS_SPANS = 256 };
 
 /* What the command line told this process. */
 struct wf_process_options {
@@ -29,6 +30,8 @@ struct wf_process {
     struct wf_loop *loop;
     struct wf_env *env;
     struct wf_transport *transport;
+    struct wf_trace trace; /* what the rank and its host did */
+    uint64_t spans_noted;  /* of the trace's `written`: what went out with notes */
     struct wf_watch signals, gate;
     char host[WF_HOST_MAX];
     char gate_line[64];
@@ -49,6 +52,8 @@ enum wf_status wf_process_watch(struct wf_process *process,
 void wf_process_fini(struct wf_process *process);
 /* Prints "weft: train rank 3: TEXT" to standard error. */
 void wf_process_say(const struct wf_process_options *options, const char *text);
+/* The spans of the trace that no note has carried yet, at most WF_NOTE_SPANS; gives how many. */
+uint32_t wf_process_spans(struct wf_process *process, struct wf_el_span spans_out[WF_NOTE_SPANS]);
 /* Fills the options of a rank that do not depend on its side. */
 void wf_process_rank_options(const struct wf_process *process, const struct wf_run_setup *setup,
                              const struct wf_process_options *options,

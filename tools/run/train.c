@@ -16,7 +16,7 @@
 #include "tools/run/load.h"
 #include "tools/run/process.h"
 
-enum { STEP_DONE = 0x1100, SPANS_MAX = 32 };
+enum { STEP_DONE = 0x1100 };
 
 struct train {
     struct wf_actor actor;
@@ -37,8 +37,6 @@ struct train {
     uint64_t rebuild; /* the step a restarted rank has to get to at once */
     bool ready, held, stepping, finish, idle, closing, ended;
     uint64_t step_start_ns, hold_start_ns;
-    struct wf_el_span spans[SPANS_MAX];
-    uint32_t span_count;
 };
 
 static uint64_t now_ns(struct train *t)
@@ -48,28 +46,24 @@ static uint64_t now_ns(struct train *t)
 
 static void add_span(struct train *t, const char *name, uint64_t start_ns, uint64_t end_ns)
 {
-    if (t->span_count < SPANS_MAX) {
-        struct wf_el_span *span = &t->spans[t->span_count++];
-        snprintf(span->name, sizeof span->name, "%s", name);
-        span->start_ns = start_ns;
-        span->end_ns = end_ns;
-    }
+    struct wf_trace_span span = {name, start_ns, end_ns, t->current, 0};
+    wf_trace_add(&t->process.trace, span);
 }
 
 static void send_note(struct train *t, struct wf_version version, uint64_t attempt,
                       const char *text)
 {
+    struct wf_el_span spans[WF_NOTE_SPANS];
     struct wf_frame_note note = {.side = WF_TRAIN,
                                  .rank = t->options->rank,
                                  .version = version,
                                  .attempt = attempt,
-                                 .spans = t->spans,
-                                 .spans_count = t->span_count};
+                                 .spans = spans,
+                                 .spans_count = wf_process_spans(&t->process, spans)};
     uint64_t shared = t->memory.region.fd >= 0 ? t->memory.region.len_bytes : 0;
     note.own_bytes_peak = wf_run_own_bytes(shared);
     snprintf(note.text, sizeof note.text, "%s", text);
     wf_rank_note(t->rank, &note);
-    t->span_count = 0;
 }
 
 /* The optimizer: every element moves to its next value. In place where the tensors have the
