@@ -452,35 +452,44 @@ static enum wf_status load_values(const char *text, size_t len, const cyaml_sche
     return status;
 }
 
+enum wf_status wf_job_parse(const char *path, const char *text, size_t len,
+                            struct wf_job_file *job_out, struct wf_error *error)
+{
+    yaml_document_t document;
+    enum wf_status status = wf_yaml_parse(text, len, &document, error);
+    if (status != WF_OK) {
+        return status;
+    }
+    const yaml_node_t *infer = wf_yaml_root_value(&document, "infer");
+    bool single = infer != NULL && infer->type == YAML_MAPPING_NODE;
+    status = wf_yaml_check(&document, single ? single_fields : list_fields, reserved_keys,
+                           sizeof reserved_keys / sizeof reserved_keys[0], error);
+    yaml_document_delete(&document);
+    if (status != WF_OK) {
+        return status;
+    }
+    struct wf_job_file *job = calloc(1, sizeof *job);
+    WF_ASSERT(job != NULL);
+    unsigned one = 1;
+    snprintf(job->path, sizeof job->path, "%s", path);
+    status = load_values(text, len, single ? &single_schema : &list_schema, single ? &one : NULL,
+                         job, error);
+    if (status == WF_OK) {
+        *job_out = *job;
+    }
+    free(job);
+    return status;
+}
+
 enum wf_status wf_job_load(const char *path, struct wf_job_file *job_out, struct wf_error *error)
 {
     char *text = NULL;
     size_t len = 0;
-    yaml_document_t document;
     enum wf_status status = read_file(path, &text, &len, error);
     if (status == WF_OK) {
-        status = wf_yaml_parse(text, len, &document, error);
-        if (status == WF_OK) {
-            const yaml_node_t *infer = wf_yaml_root_value(&document, "infer");
-            bool single = infer != NULL && infer->type == YAML_MAPPING_NODE;
-            status = wf_yaml_check(&document, single ? single_fields : list_fields, reserved_keys,
-                                   sizeof reserved_keys / sizeof reserved_keys[0], error);
-            yaml_document_delete(&document);
-            struct wf_job_file *job = calloc(1, sizeof *job);
-            WF_ASSERT(job != NULL);
-            unsigned one = 1;
-            if (status == WF_OK) {
-                snprintf(job->path, sizeof job->path, "%s", path);
-                status = load_values(text, len, single ? &single_schema : &list_schema,
-                                     single ? &one : NULL, job, error);
-            }
-            if (status == WF_OK) {
-                *job_out = *job;
-            }
-            free(job);
-        }
+        status = wf_job_parse(path, text, len, job_out, error);
+        free(text);
     }
-    free(text);
     if (status != WF_OK) {
         wf_error_prefix(error, "%s", path);
     }

@@ -60,6 +60,10 @@ struct wf_job_file {
     char report[WF_PATH_MAX]; /* "" is none */
 };
 
+/* Reads the file; the sentence of an error begins with its path. IO: it cannot be read. */
 enum wf_status wf_job_load(const char *path, struct wf_job_file *job_out, struct wf_error *error);
+/* The same from memory: any bytes. `path` only decides what relative paths mean. */
+enum wf_status wf_job_parse(const char *path, const char *text, size_t len,
+                            struct wf_job_file *job_out, struct wf_error *error);
 
 #endif
