@@ -381,6 +381,35 @@ def case_by_hand():
         check(server.wait(timeout=30) == 0, "the server ends well", server.stderr.read())
 
 
+def wake_ups(pid):
+    """Voluntary context switches of all threads of a process so far."""
+    total = 0
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/status") as text:
+            total += int(re.search(r"voluntary_ctxt_switches:\s*(\d+)", text.read()).group(1))
+    return total
+
+
+def case_idle():
+    """A rank that waits wakes for its heartbeats and for nothing else."""
+    with Work() as work:
+        job = work.job(train="megatron:tp=1", infer="vllm:tp=1", extra="timeouts: {join: 60s, heartbeat: 2s, lease: 20s}\n")
+        server, address = start_server(work, job)
+        rank = subprocess.Popen([WEFT, "run", job, "--rank", "infer:0", "--server", address], stderr=subprocess.DEVNULL)
+        try:
+            time.sleep(2)
+            before = wake_ups(rank.pid)
+            time.sleep(8)
+            woke = wake_ups(rank.pid) - before
+            # 4 heartbeats and their answers; less than one wake-up a second besides.
+            check(woke < 4 * 2 + 8, "an idle rank hardly wakes", f"{woke} times in 8 s")
+        finally:
+            rank.kill()
+            server.kill()
+            rank.wait()
+            server.wait()
+
+
 def case_identity():
     """Two ranks with one identity, a rank of another job, a rank with another recipe."""
     with Work() as work:

@@ -291,6 +291,10 @@ static struct json_object *report_json(const struct wf_report *report)
     put_u64(object, "train_ranks", report->plan.train_ranks);
     put_u64(object, "infer_ranks", report->plan.infer_ranks);
     json_object_object_add(object, "plan", report->have_plan ? plan_json(report) : NULL);
+    struct json_object *memory = json_object_new_object();
+    put_u64(memory, "train", report->train_own_peak);
+    put_u64(memory, "infer", report->infer_own_peak);
+    json_object_object_add(object, "own_bytes_peak", memory);
     struct json_object *fills = json_object_new_array();
     struct json_object *versions = json_object_new_array();
     for (uint32_t i = 0; i < report->round_count; i++) {
