@@ -1,0 +1,200 @@
+/* parent_children.c - which processes the job has, starting them, and what their ends mean. */
+#include "tools/run/parent_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SERVER_START_MS = 10000, STARTS_MAX = 2 };
+
+/* --- starting --------------------------------------------------------------------------------- */
+static enum wf_status wf_parent_start_child(struct parent *p, struct wf_child *child,
+                                            struct wf_error *error)
+{
+    char number[WF_LABEL_MAX], socket[WF_ADDRESS_MAX];
+    const char *arguments[WF_CHILD_ARGS_MAX] = {"run", p->setup->job.path};
+    int n = 2;
+    snprintf(number, sizeof number, "%s:%u", child->kind == WF_CHILD_TRAIN ? "train" : "infer",
+             child->number);
+    if (child->kind == WF_CHILD_READER) {
+        snprintf(number, sizeof number, "%u", child->number);
+        arguments[n++] = "--reader";
+        arguments[n++] = number;
+    } else {
+        arguments[n++] = "--rank";
+        arguments[n++] = number;
+        arguments[n++] = "--server";
+        arguments[n++] = p->server;
+    }
+    arguments[n++] = "--gate";
+    if (child->kind >= WF_CHILD_INFER && p->setup->job.run.readers) {
+        uint32_t engine = child->kind == WF_CHILD_READER
+                              ? child->number
+                              : wf_run_place(p->setup, child->number).engine;
+        snprintf(socket, sizeof socket, "%s-%u", p->reader_prefix, engine);
+        arguments[n++] = "--reader-socket";
+        arguments[n++] = socket;
+    }
+    enum wf_status status = wf_child_start(&p->children, child, arguments, -1, error);
+    if (status == WF_OK && child->kind == WF_CHILD_TRAIN) {
+        char line[40];
+        snprintf(line, sizeof line, "step %llu\n", (unsigned long long)p->allowed);
+        wf_child_tell(child, line);
+        if (p->state == FINISHING) {
+            wf_child_tell(child, "finish\n");
+        }
+    }
+    return status;
+}
+
+/* Reads the server's "listening on ADDRESS" line. */
+static enum wf_status read_server_line(int fd, char address[WF_ADDRESS_MAX], struct wf_error *error)
+{
+    static const char head[] = "listening on ";
+    char line[WF_ADDRESS_MAX + sizeof head - 1];
+    size_t len = 0;
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    while (len + 1 < sizeof line && poll(&wait, 1, SERVER_START_MS) == 1) {
+        ssize_t got = read(fd, line + len, 1);
+        if (got <= 0 || line[len] == '\n') {
+            break;
+        }
+        len++;
+    }
+    line[len] = '\0';
+    if (strncmp(line, head, sizeof head - 1) != 0) {
+        return wf_error_set(error, WF_CONNECTION,
+                            "the server did not say within 10 s where it listens");
+    }
+    memcpy(address, line + sizeof head - 1, len + 2 - sizeof head);
+    return WF_OK;
+}
+
+static enum wf_status start_server(struct parent *p, struct wf_error *error)
+{
+    const struct wf_job_file *job = &p->setup->job;
+    if (job->server.address[0] != '\0') {
+        snprintf(p->server, sizeof p->server, "%s", job->server.address);
+        return WF_OK;
+    }
+    int out[2];
+    if (pipe2(out, O_CLOEXEC) != 0) {
+        return wf_error_set(error, WF_NO_RESOURCE, "cannot make a pipe: %s", strerror(errno));
+    }
+    const char *arguments[] = {"server", job->path, "--ends-with-parent", NULL};
+    enum wf_status status =
+        wf_child_start(&p->children, &p->children.children[0], arguments, out[1], error);
+    close(out[1]);
+    if (status == WF_OK) {
+        status = read_server_line(out[0], p->server, error);
+    }
+    close(out[0]);
+    return status;
+}
+
+static void child_ended(void *user, struct wf_child *child, bool clean, const char *text);
+
+static void name_children(struct parent *p)
+{
+    struct wf_run_setup *setup = p->setup;
+    uint32_t readers = setup->job.run.readers ? setup->engines : 0;
+    p->children.count = 1 + setup->train_ranks + setup->infer_ranks + readers;
+    p->children.children = calloc(p->children.count, sizeof *p->children.children);
+    WF_ASSERT(p->children.children != NULL);
+    p->children.loop = p->loop;
+    p->children.ended = child_ended;
+    p->children.user = p;
+    struct wf_child *child = p->children.children;
+    for (uint32_t i = 0; i < p->children.count; i++) {
+        child[i].gate = -1;
+    }
+    child++->kind = WF_CHILD_SERVER;
+    for (uint32_t i = 0; i < readers; i++, child++) {
+        child->kind = WF_CHILD_READER;
+        child->number = i;
+    }
+    for (uint32_t i = 0; i < setup->train_ranks; i++, child++) {
+        child->kind = WF_CHILD_TRAIN;
+        child->number = i;
+    }
+    for (uint32_t i = 0; i < setup->infer_ranks; i++, child++) {
+        child->kind = WF_CHILD_INFER;
+        child->number = i;
+    }
+}
+
+enum wf_status wf_parent_start_all(struct parent *p, struct wf_error *error)
+{
+    name_children(p);
+    uint64_t random;
+    p->env->ops->random(p->env, &random, sizeof random);
+    snprintf(p->reader_prefix, sizeof p->reader_prefix, "unix:@weft-reader-%016llx",
+             (unsigned long long)random);
+    enum wf_status status = start_server(p, error);
+    for (uint32_t i = 1; i < p->children.count && status == WF_OK; i++) {
+        status = wf_parent_start_child(p, &p->children.children[i], error);
+    }
+    if (status == WF_OK) {
+        status = p->env->ops->connect(p->env, &p->actor, p->server, &p->conn, error);
+    }
+    return status;
+}
+
+/* --- ends --------------------------------------------------------------------------------------
+ */
+static const char *kind_name(enum wf_child_kind kind)
+{
+    static const char *const names[] = {"server", "train rank", "infer rank", "reader of engine"};
+    return names[kind];
+}
+
+/* An engine that lost a rank serves nothing until its next version: no account of this one comes.
+ */
+static void excuse_engine(struct parent *p, const struct wf_child *child)
+{
+    if (child->kind != WF_CHILD_INFER) {
+        return;
+    }
+    uint32_t engine = wf_run_place(p->setup, child->number).engine;
+    for (uint32_t i = 0; i < p->setup->infer_ranks; i++) {
+        p->noted[i] = p->noted[i] || wf_run_place(p->setup, i).engine == engine;
+    }
+    wf_parent_check_gate(p);
+}
+
+static void child_ended(void *user, struct wf_child *child, bool clean, const char *text)
+{
+    struct parent *p = user;
+    bool ending = p->state == STOPPING || p->state == FINISHING;
+    if (!clean && p->state != STOPPING) {
+        char line[200];
+        bool again = child->kind != WF_CHILD_SERVER && child->starts < STARTS_MAX;
+        snprintf(line, sizeof line, "%s %u %s%s", kind_name(child->kind), child->number, text,
+                 again ? "; starting it again" : "");
+        wf_parent_complain(p, line);
+        struct wf_error error;
+        if (again && wf_parent_start_child(p, child, &error) == WF_OK) {
+            excuse_engine(p, child);
+            return;
+        }
+        wf_parent_stop(p, true);
+    } else if (clean && !ending) {
+        char line[200];
+        snprintf(line, sizeof line, "%s %u ended before the job did", kind_name(child->kind),
+                 child->number);
+        wf_parent_complain(p, line);
+        wf_parent_stop(p, true);
+    }
+    bool readers_only = true;
+    for (uint32_t i = 0; i < p->children.count; i++) {
+        const struct wf_child *other = &p->children.children[i];
+        readers_only = readers_only && (other->pid == 0 || other->kind == WF_CHILD_READER);
+    }
+    if (readers_only) {
+        wf_loop_stop(p->loop);
+    }
+}

@@ -1,0 +1,149 @@
+/* parent_gate.c - when the trainers may go on, and what the server says.
+ *
+ * The gate: trainers may make step s+1 when step s is committed (or given up), every living infer
+ * rank has sent its account of s, and the limit was measured.
+ */
+#include "tools/run/parent_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NOTES_WAIT_NS (120 * WF_PARENT_SECOND_NS)
+#define FINISH_WAIT_NS (30 * WF_PARENT_SECOND_NS)
+
+/* --- the gate ----------------------------------------------------------------------------------
+ */
+static void tell_trainers(struct parent *p, const char *line)
+{
+    for (uint32_t i = 0; i < p->children.count; i++) {
+        if (p->children.children[i].kind == WF_CHILD_TRAIN) {
+            wf_child_tell(&p->children.children[i], line);
+        }
+    }
+}
+
+void wf_parent_open_gate(struct parent *p)
+{
+    char line[40];
+    if (p->settled >= p->report.versions_wanted) {
+        p->state = FINISHING;
+        tell_trainers(p, "finish\n");
+        wf_parent_arm(p, FINISH_WAIT_NS, "the end of the job");
+        return;
+    }
+    p->allowed = p->settled + 1;
+    memset(p->noted, 0, p->setup->infer_ranks * sizeof *p->noted);
+    snprintf(line, sizeof line, "step %llu\n", (unsigned long long)p->allowed);
+    tell_trainers(p, line);
+}
+
+static void limit_work(struct wf_job *job)
+{
+    struct parent *p = (struct parent *)((char *)job - offsetof(struct parent, limit_job));
+    wf_limit_measure(&p->limit);
+}
+
+/* Called whenever an account has come or a version has ended. */
+void wf_parent_check_gate(struct parent *p)
+{
+    if (p->state != RUNNING || p->measuring || p->settled < p->allowed) {
+        return;
+    }
+    const struct wf_report_round *round = wf_report_last(&p->report, p->settled);
+    bool committed = round != NULL && round->frame.state == WF_REPORT_COMMITTED;
+    for (uint32_t i = 0; committed && i < p->setup->infer_ranks; i++) {
+        uint32_t engine = wf_run_place(p->setup, i).engine;
+        bool decided = false;
+        for (uint32_t e = 0; e < round->frame.engines_count; e++) {
+            decided = decided || round->frame.engines[e].engine == engine;
+        }
+        if (decided && !p->noted[i]) {
+            return;
+        }
+    }
+    wf_timer_cancel(p->loop, &p->timer);
+    p->measuring = true;
+    p->limit_job = (struct wf_job){.owner = &p->actor, .work = limit_work, .name = "limit"};
+    p->limit_job.done.kind = PARENT_LIMIT_DONE;
+    p->env->ops->job(p->env, &p->limit_job);
+}
+
+static void settle(struct parent *p, uint64_t step)
+{
+    if (step >= p->allowed && step > p->settled) {
+        p->settled = step;
+        wf_parent_arm(p, NOTES_WAIT_NS, "the inference ranks' accounts of a version");
+    }
+    wf_parent_check_gate(p);
+}
+
+/* --- frames from the server
+ * --------------------------------------------------------------------------- */
+static void say_hello(struct parent *p)
+{
+    struct wf_frame_hello hello = {.proto_min = WF_PROTOCOL_MIN,
+                                   .proto_max = WF_PROTOCOL_MAX,
+                                   .role = WF_ROLE_OBSERVER,
+                                   .pid = (uint64_t)getpid()};
+    snprintf(hello.job, sizeof hello.job, "%s", p->setup->job.name);
+    wf_frame_send(p->env, p->conn, WF_FRAME_hello, &hello, -1);
+}
+
+static void take_note(struct parent *p, const struct wf_frame_note *note)
+{
+    wf_report_note(&p->report, note);
+    if (note->side == WF_INFER && note->rank < p->setup->infer_ranks &&
+        note->version.step == p->allowed) {
+        p->noted[note->rank] = true;
+        wf_parent_check_gate(p);
+    }
+    if (note->side == WF_TRAIN && strcmp(note->text, "given up") == 0) {
+        settle(p, note->version.step);
+    }
+}
+
+static void take_round(struct parent *p, const struct wf_frame_round_report *round)
+{
+    wf_report_round(&p->report, round);
+    wf_progress_round(&p->progress, round);
+    if (round->state == WF_REPORT_COMMITTED) {
+        settle(p, round->round.version.step);
+    }
+}
+
+void wf_parent_take_frame(struct parent *p, const struct wf_wire_msg *wire)
+{
+    struct wf_frame frame;
+    struct wf_error error;
+    if (wf_frame_decode(wire->bytes, wire->len_bytes, &frame, &error) != WF_OK) {
+        wf_parent_complain(p, error.text);
+        wf_parent_stop(p, true);
+        return;
+    }
+    switch (frame.type) {
+    case WF_FRAME_challenge:
+        say_hello(p);
+        break;
+    case WF_FRAME_plan_report:
+        wf_report_plan(&p->report, &frame.plan_report);
+        wf_progress_plan(&p->progress, &frame.plan_report);
+        break;
+    case WF_FRAME_progress:
+        wf_progress_phase(&p->progress, &frame.progress);
+        break;
+    case WF_FRAME_round_report:
+        take_round(p, &frame.round_report);
+        break;
+    case WF_FRAME_note:
+        take_note(p, &frame.note);
+        break;
+    case WF_FRAME_refused:
+        wf_parent_complain(p, frame.refused.text);
+        wf_parent_stop(p, true);
+        break;
+    default:
+        break;
+    }
+    wf_frame_fini(&frame);
+}

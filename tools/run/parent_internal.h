@@ -1,0 +1,63 @@
+/* parent_internal.h - the supervisor's state, shared by parent.c (life, stopping),
+ * parent_children.c (processes) and parent_gate.c (progress of versions). Everything happens on its
+ * loop's thread.
+ */
+#ifndef WEFT_TOOLS_RUN_PARENT_INTERNAL_H
+#define WEFT_TOOLS_RUN_PARENT_INTERNAL_H
+
+#include "actors/messages.h"
+#include "runtime/env.h"
+#include "runtime/loop.h"
+#include "tools/run/children.h"
+#include "tools/run/limit.h"
+#include "tools/run/parent.h"
+#include "tools/run/progress.h"
+#include "tools/run/report.h"
+
+#define WF_PARENT_SECOND_NS 1000000000ULL
+
+enum parent_kind { PARENT_LIMIT_DONE = 0x1000 };
+enum parent_state { STARTING, RUNNING, FINISHING, STOPPING };
+
+struct parent {
+    struct wf_actor actor;
+    struct wf_loop *loop;
+    struct wf_env *env;
+    struct wf_run_setup *setup;
+    const struct wf_parent_options *options;
+    struct wf_children children;
+    struct wf_report report;
+    struct wf_progress progress;
+    struct wf_limit limit;
+    struct wf_job limit_job;
+    struct wf_watch signals;
+    struct wf_timer timer; /* of the state: notes, stopping */
+    enum parent_state state;
+    char server[WF_ADDRESS_MAX];
+    char reader_prefix[64];
+    uint64_t conn;
+    uint64_t allowed; /* the step trainers may make */
+    uint64_t settled; /* newest step that is committed or given up */
+    bool *noted;      /* by infer rank: its account of `settled` has come */
+    bool measuring, failed;
+};
+
+/* --- parent.c */
+/* Bounds the wait of this state; `name` says what for. */
+void wf_parent_arm(struct parent *p, uint64_t wait_ns, const char *name);
+void wf_parent_stop(struct parent *p, bool failed);
+/* A sentence on standard error, beside the progress line. */
+void wf_parent_complain(struct parent *p, const char *text);
+
+/* --- parent_children.c */
+/* Names all processes of the job, starts them, and connects to the server as an observer. */
+enum wf_status wf_parent_start_all(struct parent *p, struct wf_error *error);
+
+/* --- parent_gate.c */
+/* To be called whenever an account has come or a version has ended. */
+void wf_parent_check_gate(struct parent *p);
+/* Lets the trainers make the next step, or finish. */
+void wf_parent_open_gate(struct parent *p);
+void wf_parent_take_frame(struct parent *p, const struct wf_wire_msg *wire);
+
+#endif
