@@ -79,6 +79,7 @@ static void start_server(struct job *job)
                                               .drop_to_latest = job->options.drop_to_latest,
                                               .fill = !job->options.no_fill,
                                               .timeouts = job_timeouts(),
+                                              .attempts_max = job->options.attempts_max,
                                               .user = job,
                                               .ended = on_server_ended};
     check(wf_meta_server_new(job->server_loop, &options, job->address, &job->server, &error),
@@ -207,6 +208,7 @@ struct job_options job_options_of_seed(uint64_t seed)
     options.publish = seed % 8 >= 6 ? WF_PUBLISH_SNAPSHOT : WF_PUBLISH_HOLD;
     options.drop_to_latest = seed % 8 == 7;
     options.bad_links = seed % 5 == 0;
+    options.attempts_max = 1 + seed % 3;
     options.every = seed % 11 == 0 ? 2 : 1;
     options.no_fill = seed % 13 == 0;
     return options;

@@ -53,6 +53,7 @@ struct job_options {
     bool bad_links;    /* reads that stall, fail, arrive corrupted */
     bool skip_quiesce; /* the planted bug: ranks flip without the pause */
     uint64_t every;
+    uint32_t attempts_max; /* 0: the server's default */
     FILE *trace; /* events of the world */
 };
 
