@@ -94,11 +94,16 @@ static void build(struct job *job)
     if (job->options.faults && job->options.seed % 4 == 0) {
         options.break_per_million = 300;
     }
+    if (job->options.slow_links) {
+        job->links.latency_max_ns = 40 * MS;
+    }
     if (job->options.bad_links) {
-        job->links = (struct wf_sim_link_options){.stall_per_million = 2000,
-                                                  .stall_max_ns = 3 * SEC,
-                                                  .fail_per_million = 4000,
-                                                  .corrupt_per_million = 4000};
+        job->links.stall_per_million = 2000;
+        job->links.stall_max_ns = 3 * SEC;
+        job->links.fail_per_million = 4000;
+    }
+    if (job->options.corrupt) {
+        job->links.corrupt_per_million = 4000;
     }
     job->sim = wf_sim_new(job->options.seed, &options);
     check(wf_model_parse(model_text, strlen(model_text), &job->model, &error), &error);
@@ -207,7 +212,9 @@ struct job_options job_options_of_seed(uint64_t seed)
     options.policy = seed % 2 == 0 ? WF_COMMIT_EACH : WF_COMMIT_ALL;
     options.publish = seed % 8 >= 6 ? WF_PUBLISH_SNAPSHOT : WF_PUBLISH_HOLD;
     options.drop_to_latest = seed % 8 == 7;
+    options.slow_links = seed % 3 == 0;
     options.bad_links = seed % 5 == 0;
+    options.corrupt = seed % 10 == 0;
     options.attempts_max = 1 + seed % 3;
     options.every = seed % 11 == 0 ? 2 : 1;
     options.no_fill = seed % 13 == 0;

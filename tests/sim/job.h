@@ -50,11 +50,13 @@ struct job_options {
     enum wf_publish_mode publish;
     bool drop_to_latest, no_fill;
     bool faults;       /* draw some */
-    bool bad_links;    /* reads that stall, fail, arrive corrupted */
+    bool slow_links;   /* reads take long */
+    bool bad_links;    /* reads stall and fail */
+    bool corrupt;      /* and arrive corrupted */
     bool skip_quiesce; /* the planted bug: ranks flip without the pause */
     uint64_t every;
     uint32_t attempts_max; /* 0: the server's default */
-    FILE *trace; /* events of the world */
+    FILE *trace;           /* events of the world */
 };
 
 struct job_result {

@@ -88,6 +88,28 @@ bool job_check(struct job *job)
     return job->result->failure[0] == '\0';
 }
 
+void job_check_unread(const struct job_rank *writer)
+{
+    struct job *job = writer->job;
+    for (uint32_t i = JOB_TRAIN; i < JOB_RANKS; i++) {
+        const struct job_rank *host = &job->ranks[i];
+        if (!host->alive || host->rank == NULL || host->rank->receiver->open_reads == 0) {
+            continue;
+        }
+        const struct wf_meta_client *client = host->rank->client;
+        const struct wf_server_rank *known = &job->server->ranks[i];
+        struct wf_env *env = wf_loop_env(host->loop);
+        bool leased = env->ops->now_ns(env) < client->lease_until_ns;
+        bool fenced =
+            known->presence != WF_PRESENT || known->incarnation != host->rank->incarnation;
+        if (leased && !fenced) {
+            job_fail(job,
+                     "train rank %u changes its weights while infer rank %u reads for step %llu",
+                     writer->index, host->index, (unsigned long long)client->round.version.step);
+        }
+    }
+}
+
 /* When the server has said that the job is over, before the ranks are gone. */
 bool job_check_end(struct job *job)
 {

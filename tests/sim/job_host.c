@@ -14,6 +14,9 @@ uint16_t job_content(struct wf_version version)
 static void write_weights(struct job_rank *host, struct wf_version version)
 {
     uint16_t content = job_content(version);
+    if (host->job->options.publish == WF_PUBLISH_HOLD) {
+        job_check_unread(host);
+    }
     uint16_t *at = host->memory.address;
     for (uint64_t i = 0; i < host->memory.len_bytes / sizeof *at; i++) {
         at[i] = content;

@@ -4,6 +4,7 @@
 
 #include "actors/meta_client_internal.h"
 #include "actors/meta_server_internal.h"
+#include "actors/receiver.h"
 #include "actors/sender.h"
 #include "runtime/env_sim.h"
 #include "tests/sim/job.h"
@@ -88,6 +89,8 @@ void job_faults_stop(struct job *job);
 /* job_check.c: after each event; false: it has failed */
 bool job_check(struct job *job);
 bool job_check_end(struct job *job);
+/* A train rank is about to change its weights: nobody who counts may be in the middle of a read. */
+void job_check_unread(const struct job_rank *writer);
 
 /* job_observer.c */
 void job_observer_start(struct job *job);

@@ -28,7 +28,7 @@ static void on_report(struct job *job, const struct wf_frame_round_report *repor
 {
     struct job_result *result = job->result;
     result->digest_mismatches += report->digest_mismatches;
-    if (report->digest_mismatches > 0 && !job->options.bad_links) {
+    if (report->digest_mismatches > 0 && !job->options.corrupt) {
         job_fail(job, "a reader of round %llu saw bytes change under it",
                  (unsigned long long)report->round.version.step);
     }

@@ -20,7 +20,7 @@ int main(int argc, char **argv)
             options.skip_quiesce = true;
         }
         if (argc > 3 && strcmp(argv[3], "calm") == 0) {
-            options.faults = options.bad_links = false;
+            options.faults = options.bad_links = options.corrupt = false;
         }
         struct job_result result;
         job_run(&options, &result);
