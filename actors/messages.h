@@ -73,7 +73,9 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
  */
 #define WF_FIELDS_welcome(F)                                                             \
     F(U64, term, UINT64_MAX) F(U64, epoch, UINT64_MAX) F(U64, clean, 1) F(KEY, round, 0) \
-    F(VERSION, committed, 0) F(U64, lease_ns, UINT64_MAX) F(U64, drop_to_latest, 1)
+    F(VERSION, committed, 0) F(U64, lease_ns, UINT64_MAX)                                \
+    F(U64, sent_ns, UINT64_MAX) /* of the newest heartbeat heard; 0: the HELLO */        \
+    F(U64, drop_to_latest, 1)
 /* The answer to WELCOME: that is done. `serving`: the host may use the weights. */
 #define WF_FIELDS_joined(F)                                                          \
     F(U64, epoch, UINT64_MAX) F(U64, state, 15) F(KEY, round, 0) F(VERSION, live, 0) \

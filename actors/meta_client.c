@@ -255,8 +255,13 @@ static void on_challenge(struct wf_meta_client *client, const struct wf_frame_ch
 
 /* --- membership ---------------------------------------------------------------------------------
  */
+/* Not while a clean WELCOME is carried out: until then the rank may be reading what is not promised
+ * to it any more. */
 static void renew(struct wf_meta_client *client, uint64_t sent_ns)
 {
+    if (client->welcome_waits) {
+        return;
+    }
     uint64_t until = sent_ns + client->lease_ns;
     if (until > client->lease_until_ns && sent_ns <= wf_client_now(client)) {
         client->lease_until_ns = until;
@@ -286,12 +291,12 @@ static void on_welcome(struct wf_meta_client *client, const struct wf_frame_welc
     client->epoch = welcome->epoch;
     client->lease_ns = welcome->lease_ns;
     client->drop_to_latest = welcome->drop_to_latest;
-    renew(client, client->hello_ns);
     if (welcome->clean) {
         client->welcome_waits = true;
         client->welcome = *welcome;
         wf_client_continue(client);
     } else if (!client->welcome_waits) {
+        renew(client, client->hello_ns);
         wf_client_joined(client);
     }
 }
@@ -318,7 +323,9 @@ void wf_client_continue(struct wf_meta_client *client)
     }
     if (client->welcome_waits &&
         (is_infer(client) ? wf_client_infer_clean(client) : clean_train(client))) {
+        uint64_t sent_ns = client->welcome.sent_ns;
         client->welcome_waits = false;
+        renew(client, sent_ns > client->hello_ns ? sent_ns : client->hello_ns);
         wf_client_joined(client);
     }
 }

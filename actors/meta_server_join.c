@@ -207,6 +207,7 @@ void wf_server_send_welcome(struct wf_meta_server *server, struct wf_server_rank
         .committed = rank->side == WF_INFER ? server->engines[rank->engine].current
                                             : wf_server_committed(server),
         .lease_ns = server->options.timeouts.lease_ns,
+        .sent_ns = rank->sent_ns,
         .drop_to_latest = server->options.drop_to_latest};
     wf_server_send(server, rank, WF_FRAME_welcome, &welcome);
 }
@@ -243,6 +244,7 @@ static void admit(struct wf_meta_server *server, struct wf_server_rank *rank, ui
     }
     take_hello(server, rank, hello, group);
     rank->conn = conn;
+    rank->sent_ns = 0;
     own->kind = WF_CONN_RANK;
     own->rank = rank;
     if (!rank->evicted || rank->presence == WF_FENCED) {
@@ -370,6 +372,7 @@ void wf_server_on_heartbeat(struct wf_meta_server *server, struct wf_server_rank
         return;
     }
     rank->heard_ns = wf_server_now(server);
+    rank->sent_ns = heartbeat->sent_ns;
     if (rank->presence == WF_PRESENT || rank->presence == WF_GREETED) {
         const struct wf_frame_lease lease = {.term = server->term,
                                              .epoch = server->epoch,
