@@ -368,7 +368,9 @@ void wf_server_on_vote(struct wf_meta_server *server, struct wf_server_rank *ran
         return;
     }
     rank->vote = vote->yes ? WF_VOTE_YES : WF_VOTE_NO;
-    server->round.last_vote_ns = wf_server_now(server);
+    if (server->round.flip_sent_ns == 0) { /* `each`: votes of later engines decide nothing there */
+        server->round.last_vote_ns = wf_server_now(server);
+    }
     if (rank->vote == WF_VOTE_NO) {
         server->round.report.digest_mismatches += vote->digest_mismatches;
         wf_server_blame_once(server, &why);
