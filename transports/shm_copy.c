@@ -4,7 +4,8 @@
  * process_vm_readv goes by the first way that fits:
  *   direct  equal types and long common runs: from there to its place, many runs a call
  *   cover   the bytes between the part's first and last element, holes included, into the bounce
- *           buffer, when that is at most SPARSE_MAX times what is wanted; then the copy engine
+ *           buffer, when there are next to none or runs are short and that is at most SPARSE_MAX
+ *           times what is wanted; then the copy engine
  *   gather  each run of the source into the bounce buffer, packed; then the copy engine
  */
 #include <errno.h>
@@ -15,8 +16,8 @@
 #include "transports/shm.h"
 
 enum {
-    IOVECS = 256,             /* runs of one call; the kernel takes 1024 */
-    DIRECT_RUN_BYTES = 16384, /* shorter runs cost more in the kernel than a bounce costs */
+    IOVECS = 256,          /* runs of one call; the kernel takes 1024 */
+    LONG_RUN_BYTES = 2048, /* a call's cost for one run equals that of copying twice as much */
     SPARSE_MAX = 4,
     GATHER_BYTES = 64 << 10,
 };
@@ -233,9 +234,10 @@ static enum wf_status copy_from_process(const struct part *part, uint64_t first,
     enum wf_status status = prove_source(part->remote, error);
     uint64_t run = run_elements(part->box, part->src_elem, part->dst_elem);
     if (status == WF_OK && part->src_dtype == part->dst_dtype &&
-        run * part->src_elem >= DIRECT_RUN_BYTES) {
+        run * part->src_elem >= LONG_RUN_BYTES) {
         return read_runs(part, first, count, NULL, error);
     }
+    bool long_runs = run_elements(part->box, part->src_elem, 0) * part->src_elem >= LONG_RUN_BYTES;
     while (status == WF_OK && count > 0) {
         uint64_t n = SHM_BOUNCE_BYTES / part->src_elem;
         n = n < count ? n : count;
@@ -245,9 +247,11 @@ static enum wf_status copy_from_process(const struct part *part, uint64_t first,
             n /= 2;
             cover_of(part->box, first, n, part->src_elem, &low, &high);
         }
-        bool dense = high - low <= SHM_BOUNCE_BYTES &&
-                     (uint64_t)(high - low) <= SPARSE_MAX * n * part->src_elem;
-        status = dense ? cover(part, first, n, low, high, error) : gather(part, first, n, error);
+        uint64_t covered = (uint64_t)(high - low), wanted = n * part->src_elem;
+        uint64_t most = long_runs ? wanted + wanted / 8 : SPARSE_MAX * wanted;
+        status = covered <= SHM_BOUNCE_BYTES && covered <= most
+                     ? cover(part, first, n, low, high, error)
+                     : gather(part, first, n, error);
         first += n;
         count -= n;
     }
