@@ -26,6 +26,7 @@
 
 enum {
     RECEIVER_SLOTS = 2,
+    RECEIVER_READS_OPEN = 2, /* one that moves and the next, so that no thread waits between */
     RECEIVER_RETRY_MIN_NS = 20 * 1000 * 1000,
     RECEIVER_RETRY_MAX_NS = 1000 * 1000 * 1000,
     RECEIVER_FLIP_BYTES = 8 << 20, /* of one flip job */
@@ -63,6 +64,7 @@ struct receiver_source {
     struct receiver_slot slots[RECEIVER_SLOTS];
     /* of the round */
     bool asked, granted, read_open, read_done, has_digest, named;
+    uint64_t slot; /* that was granted */
     struct wf_read read;
     struct wf_digests *digests;
     uint64_t chunks_seen; /* NAMING: of the origin's list */

@@ -95,12 +95,11 @@ void receiver_round_start(struct wf_receiver *receiver, const struct wf_local_ms
     }
 }
 
-static void start_read(struct receiver_source *source, uint64_t slot_index)
+static void start_read(struct receiver_source *source)
 {
     struct wf_receiver *receiver = source->receiver;
-    struct receiver_slot *slot = &source->slots[slot_index];
+    struct receiver_slot *slot = &source->slots[source->slot];
     struct wf_transport *transport = receiver->rank->options.transport;
-    source->granted = true;
     struct wf_read *read = &source->read;
     read->ops = source->edge->ops;
     read->op_count = source->edge->op_count;
@@ -112,6 +111,23 @@ static void start_read(struct receiver_source *source, uint64_t slot_index)
     source->read_open = true;
     receiver->open_reads++;
     transport->ops->read(transport, read);
+    /* Asked now, so that the origin's answer is here when the last box is. */
+    struct wf_frame_digest_request request = {.round = receiver->round};
+    receiver_source_send(source, WF_FRAME_digest_request, &request);
+}
+
+/* In the order of the plan and RECEIVER_READS_OPEN at a time, not in the order in which grants
+ * came: readers of equal engines then read the same bytes at about the same time, and so does the
+ * origin that digests them, so that most of these passes find the bytes in the cache. */
+static void start_reads(struct wf_receiver *receiver)
+{
+    for (uint32_t i = 0; i < receiver->source_count && receiver->phase == RECEIVER_READING; i++) {
+        struct receiver_source *source = receiver->sources[i];
+        if (receiver->open_reads < RECEIVER_READS_OPEN && !source->read_open &&
+            !source->read_done) {
+            start_read(source);
+        }
+    }
 }
 
 static void take_grant(struct receiver_source *source, uint64_t slot)
@@ -124,17 +140,15 @@ static void take_grant(struct receiver_source *source, uint64_t slot)
         receiver_source_lose(source, WF_PROTOCOL, "granted a slot that it does not have");
         return;
     }
-    start_read(source, slot);
-    bool all = true;
+    source->granted = true;
+    source->slot = slot;
     for (uint32_t i = 0; i < receiver->source_count; i++) {
-        all = all && receiver->sources[i]->granted;
+        if (!receiver->sources[i]->granted) {
+            return; /* without this one the round fails anyway */
+        }
     }
-    if (all) {
-        receiver->granted_ns = receiver_now_ns(receiver);
-    }
-    /* Asked now, so that the origin's answer is here when the last box is. */
-    struct wf_frame_digest_request request = {.round = receiver->round};
-    receiver_source_send(source, WF_FRAME_digest_request, &request);
+    receiver->granted_ns = receiver_now_ns(receiver);
+    start_reads(receiver);
 }
 
 void receiver_round_read_done(struct receiver_source *source)
@@ -143,6 +157,7 @@ void receiver_round_read_done(struct receiver_source *source)
     const struct wf_read *read = &source->read;
     if (receiver->phase == RECEIVER_READING && read->status == WF_OK) {
         source->read_done = true;
+        start_reads(receiver);
         check_complete(receiver);
     } else if (receiver->phase == RECEIVER_READING) {
         char box[WF_OBJECT_MAX], version[WF_VERSION_TEXT];
@@ -356,46 +371,74 @@ void receiver_round_lost(struct receiver_source *source, enum wf_status status)
     }
 }
 
+/* How far a source came in the round: the one that came least far is what everybody waits for. */
+enum progress { NOT_ASKED, NOT_GRANTED, NOT_READ, NO_DIGEST, NOT_NAMED, NOT_VERIFIED };
+
+static enum progress progress_of(const struct receiver_source *source, uint32_t index)
+{
+    const struct wf_receiver *receiver = source->receiver;
+    bool differs = receiver->phase == RECEIVER_NAMING && !receiver->validation.edges[index].matches;
+    return !source->asked        ? NOT_ASKED
+           : !source->granted    ? NOT_GRANTED
+           : !source->read_done  ? NOT_READ
+           : !source->has_digest ? NO_DIGEST
+           : differs             ? NOT_NAMED
+                                 : NOT_VERIFIED;
+}
+
+static void blame_for_time(struct wf_receiver *receiver, const struct receiver_source *source,
+                           enum progress progress)
+{
+    double seconds = (double)(receiver->deadline_ns - receiver->started_ns) / 1e9;
+    char version[WF_VERSION_TEXT], box[WF_OBJECT_MAX];
+    version_text(receiver, version);
+    switch (progress) {
+    case NOT_ASKED:
+        receiver_fail(receiver, source, WF_TIMED_OUT, "",
+                      "could not be read from within %.2g s for version %s: it %.200s", seconds,
+                      version, source->why[0] != '\0' ? source->why : "did not answer");
+        break;
+    case NOT_GRANTED:
+        receiver_fail(receiver, source, WF_TIMED_OUT, "", "did not grant version %s within %.2g s",
+                      version, seconds);
+        break;
+    case NOT_READ:
+        box_text(source, source->read.failed_op, box);
+        receiver_fail(receiver, source, WF_TIMED_OUT, box,
+                      "could not be read in time: %s of version %s did not arrive within %.2g s",
+                      box[0] != '\0' ? box : "a box", version, seconds);
+        break;
+    case NO_DIGEST:
+        receiver_fail(receiver, source, WF_TIMED_OUT, "",
+                      "did not send its digest of version %s within %.2g s", version, seconds);
+        break;
+    case NOT_NAMED:
+        receiver_fail(receiver, source, WF_DIGEST, "its edge",
+                      "has another digest of version %s than what arrived, and did not list its "
+                      "chunks within %.2g s",
+                      version, seconds);
+        break;
+    default:
+        receiver_fail(receiver, source, WF_TIMED_OUT, "",
+                      "sent version %s, but infer rank %u did not verify it within %.2g s", version,
+                      receiver->rank->options.rank, seconds);
+    }
+}
+
 void receiver_round_deadline(struct wf_timer *timer)
 {
     struct wf_receiver *receiver =
         (struct wf_receiver *)((char *)timer - offsetof(struct wf_receiver, deadline));
-    double seconds = (double)(receiver->deadline_ns - receiver->started_ns) / 1e9;
-    char version[WF_VERSION_TEXT], box[WF_OBJECT_MAX];
-    version_text(receiver, version);
+    const struct receiver_source *least = NULL;
+    enum progress progress = NOT_VERIFIED;
     for (uint32_t i = 0; i < receiver->source_count; i++) {
-        struct receiver_source *source = receiver->sources[i];
-        bool differs = receiver->phase == RECEIVER_NAMING && !receiver->validation.edges[i].matches;
-        if (source->read_done && source->has_digest && !differs) {
-            continue;
+        enum progress here = progress_of(receiver->sources[i], i);
+        if (least == NULL || here < progress) {
+            least = receiver->sources[i];
+            progress = here;
         }
-        if (differs) {
-            receiver_fail(receiver, source, WF_DIGEST, "its edge",
-                          "has another digest of version %s than what arrived, and did not list "
-                          "its chunks within %.2g s",
-                          version, seconds);
-        } else if (!source->asked) {
-            receiver_fail(receiver, source, WF_TIMED_OUT, "",
-                          "could not be read from within %.2g s for version %s: it %.200s", seconds,
-                          version, source->why[0] != '\0' ? source->why : "did not answer");
-        } else if (!source->granted) {
-            receiver_fail(receiver, source, WF_TIMED_OUT, "",
-                          "did not grant version %s within %.2g s", version, seconds);
-        } else if (!source->read_done) {
-            box_text(source, source->read.failed_op, box);
-            receiver_fail(receiver, source, WF_TIMED_OUT, box,
-                          "could not be read in time: %s of version %s did not arrive within "
-                          "%.2g s",
-                          box[0] != '\0' ? box : "a box", version, seconds);
-        } else {
-            receiver_fail(receiver, source, WF_TIMED_OUT, "",
-                          "did not send its digest of version %s within %.2g s", version, seconds);
-        }
-        return;
     }
-    if (receiver->source_count > 0) {
-        receiver_fail(receiver, receiver->sources[0], WF_TIMED_OUT, "",
-                      "sent version %s, but infer rank %u did not verify it within %.2g s", version,
-                      receiver->rank->options.rank, seconds);
+    if (least != NULL) {
+        blame_for_time(receiver, least, progress);
     }
 }
