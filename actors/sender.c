@@ -12,13 +12,6 @@ static void take_plan(struct wf_sender *sender, struct wf_local_msg *msg)
     sender_digest_settle(sender);
 }
 
-static void note_newest(struct wf_sender *sender, const struct wf_round_key *key)
-{
-    if (wf_round_key_compare(key, &sender->newest) > 0) {
-        sender->newest = *key;
-    }
-}
-
 static void take_grant(struct wf_sender *sender, const struct wf_local_msg *msg)
 {
     bool same = sender->granted && wf_round_key_equal(&sender->round, &msg->round) &&
@@ -29,7 +22,6 @@ static void take_grant(struct wf_sender *sender, const struct wf_local_msg *msg)
         sender->restart = true;
         sender->round = msg->round;
         sender->slot = msg->slot;
-        note_newest(sender, &msg->round);
         sender_digest_settle(sender);
     }
     sender_peers_answer(sender);
@@ -37,7 +29,7 @@ static void take_grant(struct wf_sender *sender, const struct wf_local_msg *msg)
 
 static void take_revoke(struct wf_sender *sender, const struct wf_local_msg *msg)
 {
-    note_newest(sender, &msg->round);
+    sender->revoked = msg->round;
     if (sender->granted && wf_round_key_equal(&sender->round, &msg->round)) {
         sender->granted = false;
         sender->digested = false;

@@ -71,8 +71,8 @@ struct wf_sender {
     struct wf_agreed *agreed, *next_agreed; /* next: waits until no digest job reads `agreed` */
     bool has_next;
 
-    bool granted, digested;            /* peers may read `round`; its digests are ready */
-    struct wf_round_key round, newest; /* newest: the newest round ever granted or revoked */
+    bool granted, digested;             /* peers may read `round`; its digests are ready */
+    struct wf_round_key round, revoked; /* revoked: the last that was */
     uint64_t slot;
 
     struct sender_digests *sets;

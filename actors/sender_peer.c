@@ -72,7 +72,12 @@ static void waited_too_long(struct wf_timer *timer)
     char text[WF_REASON_MAX];
     snprintf(text, sizeof text, "train rank %u waited too long for %s",
              peer->sender->rank->options.rank, timer->name);
-    refuse_and_drop(peer, WF_TIMED_OUT, text);
+    if (peer->state != PEER_AGREED) {
+        refuse_and_drop(peer, WF_TIMED_OUT, text);
+        return;
+    }
+    peer->asks_grant = peer->asks_digest = peer->asks_chunks = false;
+    refuse(peer, WF_TIMED_OUT, text);
 }
 
 void sender_peer_opened(struct wf_sender *sender, const struct wf_wire_msg *msg)
@@ -299,7 +304,11 @@ static bool answer(struct sender_peer *peer)
         return true;
     }
     bool current = sender->granted && wf_round_key_equal(&peer->key, &sender->round);
-    if (!current && wf_round_key_compare(&peer->key, &sender->newest) <= 0) {
+    /* A fill of an older version may follow a newer one's abort: that a key is older than one that
+     * was revoked proves nothing. */
+    bool over = (sender->granted && wf_round_key_compare(&peer->key, &sender->round) < 0) ||
+                wf_round_key_equal(&peer->key, &sender->revoked);
+    if (!current && over) {
         char text[WF_REASON_MAX], version[WF_VERSION_TEXT];
         wf_version_format(peer->key.version, version);
         snprintf(text, sizeof text, "attempt %llu of version %s may not be read any more",
@@ -346,8 +355,9 @@ void sender_peers_answer(struct wf_sender *sender)
 
 static void take_request(struct sender_peer *peer, const struct wf_round_key *key, bool *asks)
 {
-    if (!wf_round_key_equal(&peer->key, key)) {
-        peer->asks_grant = peer->asks_digest = peer->asks_chunks = false; /* of an older round */
+    if (!wf_round_key_equal(&peer->key, key)) { /* what was asked for another round is over */
+        peer->asks_grant = peer->asks_digest = peer->asks_chunks = false;
+        wf_timer_cancel(peer->sender->rank->loop, &peer->timer);
     }
     peer->key = *key;
     *asks = true;

@@ -271,3 +271,56 @@ Test(sender, an_old_key_is_refused_and_a_current_one_served_on_one_connection)
     hang_up(&caller);
     stage_close(&stage);
 }
+
+static bool asks_for_step_2(void *user)
+{
+    const struct sender_peer *peer = ((const struct wf_sender *)user)->peers;
+    return peer != NULL && peer->asks_grant && peer->key.version.step == 2;
+}
+
+static bool asks_for_step_1(void *user)
+{
+    const struct sender_peer *peer = ((const struct wf_sender *)user)->peers;
+    return peer != NULL && peer->asks_grant && peer->key.version.step == 1;
+}
+
+Test(sender, an_older_version_may_be_granted_after_a_newer_one_was_revoked)
+{
+    struct stage stage;
+    stage_open(&stage, &plain);
+    stage_plan(&stage);
+    struct stage_rank *train = stage_train(&stage, 0);
+    struct wf_sender *sender = train->rank.sender;
+    struct wf_round_key newer = stage_key(&stage, 2, 1), fill = stage_key(&stage, 1, 2);
+    stage_send(train, wf_sender_actor(sender), WF_LOCAL_GRANT, &newer, 0);
+    stage_send(train, wf_sender_actor(sender), WF_LOCAL_REVOKE, &newer, 0);
+    struct stage_rank *infer = stage_infer(&stage, 0);
+    uint64_t deadline_ns = infer->env->ops->now_ns(infer->env) + UINT64_C(15000000000);
+    stage_send(infer, wf_receiver_actor(infer->rank.receiver), WF_LOCAL_READ, &fill, deadline_ns);
+    cr_assert(stage_run(&stage, asks_for_step_1, sender)); /* asked before it is granted */
+    stage_send(train, wf_sender_actor(sender), WF_LOCAL_GRANT, &fill, 0);
+    struct wf_local_msg *done = stage_wait(&stage, infer, WF_LOCAL_READ_DONE);
+    cr_assert_eq(done->status, WF_OK, "%s", done->error.text);
+    stage_drop(done);
+    stage_close(&stage);
+}
+
+Test(sender, each_round_waits_its_own_time)
+{
+    struct stage stage;
+    stage_open(&stage, &plain);
+    stage_plan(&stage);
+    struct wf_sender *sender = stage_train(&stage, 0)->rank.sender;
+    struct stage_rank *infer = stage_infer(&stage, 0);
+    struct wf_actor *receiver = wf_receiver_actor(infer->rank.receiver);
+    struct wf_round_key first = stage_key(&stage, 1, 1), second = stage_key(&stage, 2, 1);
+    uint64_t deadline_ns = infer->env->ops->now_ns(infer->env) + UINT64_C(15000000000);
+    stage_send(infer, receiver, WF_LOCAL_READ, &first, deadline_ns);
+    cr_assert(stage_run(&stage, asks_for_step_1, sender));
+    uint64_t due_ns = sender->peers->timer.due_ns;
+    stage_send(infer, receiver, WF_LOCAL_STOP, &first, 0);
+    stage_send(infer, receiver, WF_LOCAL_READ, &second, deadline_ns);
+    cr_assert(stage_run(&stage, asks_for_step_2, sender));
+    cr_assert_gt(sender->peers->timer.due_ns, due_ns);
+    stage_close(&stage);
+}
