@@ -237,8 +237,10 @@ static void on_challenge(struct wf_meta_client *client, const struct wf_frame_ch
             "the MetaServer speaks other protocol versions: use the same Weft everywhere");
         return;
     }
-    if (challenge->term < client->term) {
-        drop_link(client, "an older MetaServer answered"); /* nobody obeys a lower term */
+    if (challenge->term <
+        client->term) { /* nobody obeys a lower term; it hears of the higher one */
+        send_hello(client);
+        drop_link(client, "an older MetaServer answered");
         return;
     }
     client->down_ns = wf_client_now(client); /* a server is there */
@@ -246,8 +248,9 @@ static void on_challenge(struct wf_meta_client *client, const struct wf_frame_ch
     client->term = challenge->term;
     client->hello_waits = true;
     /* A report to a new term describes a rank that reads nothing. */
-    if (!newer || !is_infer(client) || client->busy != WF_RECEIVER_READING ||
-        wf_client_infer_stop(client)) {
+    bool may_read = is_infer(client) &&
+                    (client->busy == WF_RECEIVER_READING || client->busy == WF_RECEIVER_STOPPING);
+    if (!newer || !may_read || wf_client_infer_stop(client)) {
         client->hello_waits = false;
         send_hello(client);
     }

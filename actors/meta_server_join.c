@@ -112,11 +112,21 @@ static enum wf_status join_group(struct wf_meta_server *server, const struct wf_
     return WF_OK;
 }
 
+/* The newest term that a rank remembers anything of; its own is the server's by now. */
+static uint64_t newest_remembered(const struct wf_frame_hello *hello)
+{
+    const uint64_t terms[] = {hello->round.term, hello->aborted.term, hello->live.term,
+                              hello->committed.term};
+    uint64_t newest = 0;
+    for (size_t i = 0; i < sizeof terms / sizeof terms[0]; i++) {
+        newest = terms[i] > newest ? terms[i] : newest;
+    }
+    return newest;
+}
+
 /* A server hears of a newer one, or of rounds that it knows nothing of. */
 static bool is_out_of_date(struct wf_meta_server *server, const struct wf_frame_hello *hello)
 {
-    char version[WF_VERSION_TEXT];
-    wf_version_format(hello->committed, version);
     if (hello->term > server->term) {
         wf_server_end(server, WF_STALE,
                       "a newer MetaServer (term %" PRIu64 ") serves this job; this one has term "
@@ -124,13 +134,15 @@ static bool is_out_of_date(struct wf_meta_server *server, const struct wf_frame_
                       hello->term, server->term);
         return true;
     }
-    bool remembers = hello->round.term != 0 || !wf_version_is_none(hello->committed);
-    if (hello->term != 0 && hello->term < server->term && remembers) {
+    uint64_t newest = newest_remembered(hello);
+    if (newest != 0 && newest != server->term) {
+        char version[WF_VERSION_TEXT];
+        wf_version_format(hello->committed, version);
         wf_server_end(server, WF_REFUSED,
-                      "%s rank %" PRIu64 " (host %s) remembers an earlier MetaServer (term %" PRIu64
+                      "%s rank %" PRIu64 " (host %s) remembers another MetaServer (term %" PRIu64
                       ", version %s) of which this one has no record: restart the job",
-                      hello->side == WF_TRAIN ? "train" : "infer", hello->rank, hello->host,
-                      hello->term, version);
+                      hello->side == WF_TRAIN ? "train" : "infer", hello->rank, hello->host, newest,
+                      version);
         return true;
     }
     return false;
