@@ -236,6 +236,9 @@ static enum wf_verdict on_message(struct wf_actor *self, struct wf_msg *msg)
 /* --- journal and end -------------------------------------------------------------------------- */
 bool wf_server_journal(struct wf_meta_server *server, const struct wf_journal_record *record)
 {
+    if (server->state >= WF_SERVER_ENDING) {
+        return false; /* a record was refused before: nothing more is decided */
+    }
     if (server->options.journal == NULL) {
         return true;
     }
