@@ -1,4 +1,8 @@
-/* load.c - windows of parameters, intersected with the layout's pieces. */
+/* load.c - the needed runs of each parameter, read once in windows, placed by the layout's pieces.
+ *
+ * All pieces that show a parameter are served by one pass over it, which skips what none of them
+ * needs.
+ */
 #include "tools/run/load.h"
 
 #include <stdlib.h>
@@ -8,15 +12,124 @@
 #include "models/piece.h"
 #include "tools/check/step.h"
 
+#define NONE UINT64_MAX
+
+/* Gaps of a page or less are read, not skipped: the file system reads them anyway. */
+enum { GAP_BYTES = 4 << 10 };
+
+/* A piece of the parameter that is being read. */
+struct part {
+    uint32_t piece, param;
+    uint32_t file; /* of the parameter, and where it is in it */
+    uint64_t offset;
+    struct wf_nest nest;
+    struct wf_nest order; /* the same, axes by falling parameter step, runs taken out */
+    uint64_t run;         /* elements of a contiguous run of the parameter */
+};
+
 struct loading {
     const struct wf_checkpoint *checkpoint;
+    const struct wf_layout *layout;
+    const struct wf_run_memory *memory;
+    uint64_t step;
     uint8_t *window;
+    struct part *parts; /* in the order of the files' bytes */
+    uint32_t part_count;
+    /* of the piece that is being placed */
     enum wf_dtype from, to;
     uint8_t *tensor;
     uint64_t tensor_bytes, window_bytes;
     bool outside;
 };
 
+/* --- which elements ----------------------------------------------------------------------------
+ */
+static void order_axes(struct part *part)
+{
+    struct wf_nest *order = &part->order;
+    *order = part->nest;
+    order->axis_count = 0;
+    for (uint32_t a = 0; a < part->nest.axis_count; a++) {
+        struct wf_axis axis = part->nest.axes[a];
+        uint32_t at = order->axis_count;
+        if (axis.param_step == 0 || axis.count == 1) {
+            continue; /* shows no further element */
+        }
+        for (; at > 0 && order->axes[at - 1].param_step < axis.param_step; at--) {
+            order->axes[at] = order->axes[at - 1];
+        }
+        order->axes[at] = axis;
+        order->axis_count++;
+    }
+    part->run = 1;
+    while (order->axis_count > 0 && order->axes[order->axis_count - 1].param_step == part->run) {
+        part->run *= order->axes[--order->axis_count].count;
+    }
+}
+
+/* The first run of the part that does not end before `from`: [*first, *end). False: none is left.
+ * The digits of `from` in the nest's steps, rounded up; the steps are a divisor chain. */
+static bool next_run(const struct part *part, uint64_t from, uint64_t *first, uint64_t *end)
+{
+    const struct wf_nest *order = &part->order;
+    uint64_t reach = order->param_first + part->run - 1, digits[WF_AXES_MAX] = {0}, start;
+    uint64_t rest = from > reach ? from - reach : 0;
+    uint32_t a = 0;
+    while (a < order->axis_count && rest / order->axes[a].param_step < order->axes[a].count) {
+        digits[a] = rest / order->axes[a].param_step;
+        rest %= order->axes[a].param_step;
+        a++;
+    }
+    if (rest > 0) { /* beyond the largest with these digits: the next larger */
+        memset(&digits[a], 0, (WF_AXES_MAX - a) * sizeof digits[0]);
+        do {
+            if (a == 0) {
+                return false;
+            }
+            digits[a] = 0;
+            a--;
+        } while (++digits[a] == order->axes[a].count);
+    }
+    start = order->param_first;
+    for (a = 0; a < order->axis_count; a++) {
+        start += digits[a] * order->axes[a].param_step;
+    }
+    *end = start + part->run;
+    *first = start > from ? start : from;
+    return true;
+}
+
+/* The first element from `from` on that any part shows, or NONE. */
+static uint64_t next_needed(const struct part *parts, uint32_t count, uint64_t from)
+{
+    uint64_t least = NONE, first, end;
+    for (uint32_t i = 0; i < count; i++) {
+        if (next_run(&parts[i], from, &first, &end) && first < least) {
+            least = first;
+        }
+    }
+    return least;
+}
+
+/* The end, `limit` at most, of the needed elements from `from` on: the first larger gap. */
+static uint64_t span_end(const struct part *parts, uint32_t count, uint64_t from, uint64_t limit,
+                         uint64_t gap)
+{
+    uint64_t reach = from, first, end;
+    for (bool grown = true; grown && reach < limit;) {
+        grown = false;
+        for (uint32_t i = 0; i < count; i++) {
+            if (next_run(&parts[i], reach, &first, &end) && first - reach <= gap) {
+                reach = end;
+                grown = true;
+            }
+        }
+    }
+    return reach < limit ? reach : limit;
+}
+
+/* --- placing -----------------------------------------------------------------------------------
+ */
 static bool place_box(void *user, const struct wf_box *box)
 {
     struct loading *loading = user;
@@ -30,44 +143,103 @@ static bool place_box(void *user, const struct wf_box *box)
     return true;
 }
 
-/* The range of parameter elements that a nest shows: [first, end). */
-static void range_of(const struct wf_nest *nest, uint64_t *first, uint64_t *end)
+static enum wf_status place_window(struct loading *loading, const struct part *part, uint64_t first,
+                                   uint64_t count, struct wf_error *error)
 {
-    uint64_t last = nest->param_first;
-    for (uint32_t a = 0; a < nest->axis_count; a++) {
-        last += (nest->axes[a].count - 1) * nest->axes[a].param_step;
-    }
-    *first = nest->param_first;
-    *end = last + 1;
+    uint32_t tensor = loading->layout->pieces[part->piece].tensor;
+    uint32_t elem_bytes = (uint32_t)wf_dtype_bytes(loading->from);
+    struct wf_nest source = {.param_first = first,
+                             .elem_bytes = elem_bytes,
+                             .axis_count = 1,
+                             .axes = {{count, 1, (int64_t)elem_bytes}}};
+    loading->to = loading->layout->tensors[tensor].dtype;
+    loading->tensor = loading->memory->tensors[tensor].address;
+    loading->tensor_bytes = loading->layout->tensors[tensor].bytes;
+    loading->window_bytes = count * elem_bytes;
+    enum wf_status status = wf_nest_intersect(&source, &part->nest, place_box, loading, error);
+    WF_ASSERT(!loading->outside);
+    return status;
 }
 
-static enum wf_status load_piece(struct loading *loading, const struct wf_nest *nest,
-                                 uint32_t param, uint64_t step, struct wf_error *error)
+/* Reads what is needed of [base, limit) to its place in the window. *end_out: where that ends;
+ * *next_out: the next needed element after it. */
+static enum wf_status read_window(struct loading *loading, const struct part *parts, uint32_t count,
+                                  uint64_t base, uint64_t limit, uint64_t *end_out,
+                                  uint64_t *next_out, struct wf_error *error)
 {
-    uint64_t first, end;
-    uint32_t elem_bytes = (uint32_t)wf_dtype_bytes(loading->from);
-    uint64_t window = WF_LOAD_WINDOW_BYTES / elem_bytes;
-    range_of(nest, &first, &end);
-    while (first < end) {
-        uint64_t count = end - first < window ? end - first : window;
+    uint64_t elem_bytes = wf_dtype_bytes(loading->from), at = base, end = base;
+    while (at < limit) {
+        end = span_end(parts, count, at, limit, GAP_BYTES / elem_bytes);
         enum wf_status status =
-            wf_checkpoint_read(loading->checkpoint, param, first, count, loading->window, error);
+            wf_checkpoint_read(loading->checkpoint, parts->param, at, end - at,
+                               loading->window + (at - base) * elem_bytes, error);
         if (status != WF_OK) {
             return status;
         }
-        wf_step_apply(loading->window, loading->from, count, step);
-        struct wf_nest source = {.param_first = first,
-                                 .elem_bytes = elem_bytes,
-                                 .axis_count = 1,
-                                 .axes = {{count, 1, (int64_t)elem_bytes}}};
-        loading->window_bytes = count * elem_bytes;
-        status = wf_nest_intersect(&source, nest, place_box, loading, error);
-        if (status != WF_OK) {
-            return status;
-        }
-        WF_ASSERT(!loading->outside);
-        first += count;
+        at = next_needed(parts, count, end);
     }
+    *end_out = end;
+    *next_out = at;
+    return WF_OK;
+}
+
+static enum wf_status load_param(struct loading *loading, const struct part *parts, uint32_t count,
+                                 struct wf_error *error)
+{
+    loading->from = loading->checkpoint->entries[parts->param].dtype;
+    uint64_t window = WF_LOAD_WINDOW_BYTES / wf_dtype_bytes(loading->from), end = 0, next = 0;
+    enum wf_status status = WF_OK;
+    for (uint64_t base = next_needed(parts, count, 0); base != NONE && status == WF_OK;
+         base = next) {
+        status = read_window(loading, parts, count, base, base + window, &end, &next, error);
+        if (status != WF_OK) {
+            break;
+        }
+        wf_step_apply(loading->window, loading->from, end - base, loading->step);
+        for (uint32_t i = 0; i < count && status == WF_OK; i++) {
+            status = place_window(loading, &parts[i], base, end - base, error);
+        }
+    }
+    return status;
+}
+
+/* --- the whole ---------------------------------------------------------------------------------
+ */
+/* A disk likes to be read in order. */
+static int by_place(const void *a, const void *b)
+{
+    const struct part *x = a, *y = b;
+    return x->file != y->file       ? (x->file > y->file) - (x->file < y->file)
+           : x->offset != y->offset ? (x->offset > y->offset) - (x->offset < y->offset)
+           : x->param != y->param   ? (x->param > y->param) - (x->param < y->param)
+                                    : (x->piece > y->piece) - (x->piece < y->piece);
+}
+
+static enum wf_status list_parts(struct loading *loading, const struct wf_model *model,
+                                 struct wf_error *error)
+{
+    const struct wf_layout *layout = loading->layout;
+    for (uint32_t i = 0; i < layout->piece_count; i++) {
+        const struct wf_piece *piece = &layout->pieces[i];
+        if (piece->kind != WF_PIECE_DATA) {
+            continue;
+        }
+        enum wf_dtype from = loading->checkpoint->entries[piece->param].dtype;
+        enum wf_dtype to = layout->tensors[piece->tensor].dtype;
+        if (!wf_dtype_castable(from, to)) {
+            return wf_error_set(error, WF_UNSUPPORTED, "%s: no cast from %s to %s",
+                                model->params[piece->param].name, wf_dtype_name(from),
+                                wf_dtype_name(to));
+        }
+        struct part *part = &loading->parts[loading->part_count++];
+        part->piece = i;
+        part->param = piece->param;
+        part->file = loading->checkpoint->entries[piece->param].file;
+        part->offset = loading->checkpoint->entries[piece->param].offset;
+        part->nest = wf_layout_nest(layout, i);
+        order_axes(part);
+    }
+    qsort(loading->parts, loading->part_count, sizeof *loading->parts, by_place);
     return WF_OK;
 }
 
@@ -75,31 +247,28 @@ enum wf_status wf_run_load(const struct wf_checkpoint *checkpoint, const struct 
                            const struct wf_layout *layout, const struct wf_run_memory *memory,
                            uint64_t step, struct wf_error *error)
 {
-    struct loading loading = {.checkpoint = checkpoint, .window = malloc(WF_LOAD_WINDOW_BYTES)};
-    if (loading.window == NULL) {
-        return wf_error_set(error, WF_NO_MEMORY, "no memory to load the checkpoint through");
-    }
-    memset(memory->region.address, 0, memory->region.len_bytes);
+    struct loading loading = {.checkpoint = checkpoint,
+                              .layout = layout,
+                              .memory = memory,
+                              .step = step,
+                              .window = malloc(WF_LOAD_WINDOW_BYTES),
+                              .parts = calloc(layout->piece_count + 1, sizeof *loading.parts)};
     enum wf_status status = WF_OK;
-    for (uint32_t i = 0; i < layout->piece_count && status == WF_OK; i++) {
-        const struct wf_piece *piece = &layout->pieces[i];
-        if (piece->kind != WF_PIECE_DATA) {
-            continue;
+    if (loading.window == NULL || loading.parts == NULL) {
+        status = wf_error_set(error, WF_NO_MEMORY, "no memory to load the checkpoint through");
+    }
+    if (status == WF_OK) {
+        memset(memory->region.address, 0, memory->region.len_bytes);
+        status = list_parts(&loading, model, error);
+    }
+    for (uint32_t i = 0, count; i < loading.part_count && status == WF_OK; i += count) {
+        const struct part *parts = &loading.parts[i];
+        for (count = 1; i + count < loading.part_count && parts[count].param == parts->param;) {
+            count++;
         }
-        const struct wf_tensor *tensor = &layout->tensors[piece->tensor];
-        struct wf_nest nest = wf_layout_nest(layout, i);
-        loading.from = checkpoint->entries[piece->param].dtype;
-        loading.to = tensor->dtype;
-        loading.tensor = memory->tensors[piece->tensor].address;
-        loading.tensor_bytes = tensor->bytes;
-        if (!wf_dtype_castable(loading.from, loading.to)) {
-            status = wf_error_set(error, WF_UNSUPPORTED, "%s: no cast from %s to %s",
-                                  model->params[piece->param].name, wf_dtype_name(loading.from),
-                                  wf_dtype_name(loading.to));
-            break;
-        }
-        status = load_piece(&loading, &nest, piece->param, step, error);
+        status = load_param(&loading, parts, count, error);
     }
     free(loading.window);
+    free(loading.parts);
     return status;
 }

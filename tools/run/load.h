@@ -2,8 +2,9 @@
  *
  * What a trainer does at its start: reads the parts of the parameters that its layout shows,
  * applies the optimizer's steps so far (tools/check/step.h), and places them in its tensors. A rank
- * that was started again gets the weights of any step this way. Works window by window, so that
- * little memory is needed beside the weights.
+ * that was started again gets the weights of any step this way. One pass in the order of the files
+ * reads what is needed once, through one window, so that little memory is needed beside the
+ * weights.
  */
 #ifndef WEFT_TOOLS_RUN_LOAD_H
 #define WEFT_TOOLS_RUN_LOAD_H
@@ -14,7 +15,7 @@
 #include "tools/files/checkpoint.h"
 #include "tools/run/memory.h"
 
-enum { WF_LOAD_WINDOW_BYTES = 8 << 20 };
+enum { WF_LOAD_WINDOW_BYTES = 1 << 20 };
 
 /* Fills every tensor of `memory` (made for `layout`). Padding that no parameter covers is zero.
  * Blocks on the disk. */
