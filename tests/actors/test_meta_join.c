@@ -203,7 +203,7 @@ Test(meta_join, a_rank_that_remembers_an_earlier_server_is_not_forgotten)
     a->hello.term = 5;
     a->hello.committed = (struct wf_version){5, 1, 3};
     puppet_connect(a);
-    expect_refused(a, "infer rank 0 (host here) remembers an earlier MetaServer (term 5, version "
+    expect_refused(a, "infer rank 0 (host here) remembers another MetaServer (term 5, version "
                       "5.1.3)");
 }
 
