@@ -243,14 +243,28 @@ def case_torn():
         check(status == 1 and report["ok"] is False, "and the job is not ok")
 
 
-def kill_case(side, rank, work, versions=3):
+def stop_mid_transfer(job, pid, versions):
+    """Stops a reader while a version moves, so that it cannot be decided; gives the version."""
+    for version in range(2, versions):
+        line = rf"version {version} of \d+  \[[.#]+\] transfer"
+        job.until(line + " 0/4")
+        os.kill(pid, signal.SIGSTOP)
+        job.until(line + " 3/4")
+        job.pump(1)
+        if not re.search(line + " 4/4", job.text):
+            return version
+        os.kill(pid, signal.SIGCONT)  # it had voted already
+    raise Failed("no transfer could be stopped in its middle: " + job.text[-2000:])
+
+
+def kill_case(side, rank, work, versions=8):
     job = Watched(work.job(versions=versions))
     job.until(r"version 1 of \d+ committed")
-    seen = len(job.text)
-    while "transfer" not in job.text[seen:]:
-        if not job.pump(0.5):
-            raise Failed("the job ended early: " + job.text[-2000:])
+    slow = child_pid(job.process.pid, "--rank", "infer:3")
+    version = stop_mid_transfer(job, slow, versions)
     os.kill(child_pid(job.process.pid, "--rank", f"{side}:{rank}"), signal.SIGKILL)
+    job.until(rf"infer rank 0: version {version}, attempt 1 aborted")
+    os.kill(slow, signal.SIGCONT)
     status, report = job.end()
     check(status == 0, f"the job ends well although {side} rank {rank} was killed", job.text[-4000:])
     check(f"{side} rank {rank} was killed by signal 9" in job.text, "the supervisor says who was killed")
@@ -265,11 +279,11 @@ def case_kill():
     for side, rank in (("infer", 1), ("train", 2)):
         with Work(layers=64) as work:
             report, text = kill_case(side, rank, work)
-            aborted = [v for v in report["versions"] if v["state"] == "aborted"]
-            if aborted:
-                culprit = aborted[0]["culprit"]
-                check(culprit and culprit["side"] == side and culprit["rank"] == rank, "the culprit is named", culprit)
-                check(f"{side} rank {rank}" in text, "survivors say so too")
+            culprit = [v for v in report["versions"] if v["state"] == "aborted"][0]["culprit"]
+            check(culprit and culprit["side"] == side and culprit["rank"] == rank, "the culprit is named", culprit)
+            line = rf"weft: (\w+ rank \d+): version \d+, attempt \d+ aborted: {side} rank {rank} \(host "
+            survivors = set(re.findall(line, text))
+            check(len(survivors) == 7, "every survivor names it too", sorted(survivors))
 
 
 def case_stop():

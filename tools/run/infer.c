@@ -317,10 +317,11 @@ static void on_aborted(void *host, struct wf_rank *rank, struct wf_version versi
     struct infer *r = host;
     (void)rank;
     (void)again;
-    char line[WF_REASON_MAX + 160], live[WF_VERSION_TEXT];
+    char line[WF_CULPRIT_TEXT + 160], who[WF_CULPRIT_TEXT], live[WF_VERSION_TEXT];
+    wf_culprit_format(culprit, who);
     wf_version_format(r->live, live);
     snprintf(line, sizeof line, "version %llu, attempt %llu aborted: %s; this rank stays on %s",
-             (unsigned long long)version.step, (unsigned long long)attempt, culprit->reason,
+             (unsigned long long)version.step, (unsigned long long)attempt, who,
              wf_version_is_none(r->live) ? "no version yet" : live);
     wf_process_say(r->options, line);
 }

@@ -66,9 +66,11 @@ void wf_progress_round(struct wf_progress *progress, const struct wf_frame_round
                 (unsigned long long)progress->versions, (double)round->bytes * 1e-9,
                 (double)round->total_ns * 1e-6, (double)round->pause_ns * 1e-6);
     } else {
+        char who[WF_CULPRIT_TEXT];
+        wf_culprit_format(&round->culprit, who);
         fprintf(progress->out, "version %llu, attempt %llu %s: %s\n",
                 (unsigned long long)round->round.version.step,
                 (unsigned long long)round->round.attempt,
-                round->state == WF_REPORT_ABORTED ? "aborted" : "in doubt", round->culprit.reason);
+                round->state == WF_REPORT_ABORTED ? "aborted" : "in doubt", who);
     }
 }

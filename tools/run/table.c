@@ -34,9 +34,11 @@ static void print_round(const struct wf_report_round *round, FILE *out)
     char version[WF_VERSION_TEXT];
     wf_version_format(frame->round.version, version);
     if (frame->state != WF_REPORT_COMMITTED) {
+        char who[WF_CULPRIT_TEXT];
+        wf_culprit_format(&frame->culprit, who);
         fprintf(out, "%-18s %2llu  %s: %s\n", version, (unsigned long long)frame->round.attempt,
                 frame->state == WF_REPORT_ABORTED ? "aborted" : "in doubt",
-                frame->culprit.reason[0] != '\0' ? frame->culprit.reason : "no culprit known");
+                who[0] != '\0' ? who : "no culprit known");
         return;
     }
     double transfer = (double)frame->transfer_ns * 1e-9;

@@ -208,9 +208,10 @@ static void on_aborted(void *host, struct wf_rank *rank, struct wf_version versi
 {
     struct train *t = host;
     (void)rank;
-    char line[WF_REASON_MAX + 128];
+    char line[WF_CULPRIT_TEXT + 128], who[WF_CULPRIT_TEXT];
+    wf_culprit_format(culprit, who);
     snprintf(line, sizeof line, "version %llu, attempt %llu aborted: %s; %s",
-             (unsigned long long)version.step, (unsigned long long)attempt, culprit->reason,
+             (unsigned long long)version.step, (unsigned long long)attempt, who,
              again ? "held for another attempt" : "the weights are free");
     wf_process_say(t->options, line);
     send_note(t, version, attempt, again ? "" : "given up");
