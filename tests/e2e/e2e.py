@@ -165,7 +165,13 @@ def case_commit():
         check(report["versions"][0]["transports"][0]["name"] == "shm", "the transport is named")
         check(all(v["bytes"] == report["plan"]["bytes_moved"] for v in report["versions"]), "bytes are the plan's")
         check(re.fullmatch("[0-9a-f]{32}", report["plan"]["hash"]), "the plan has a hash")
-        check("<svg" in open(work.path("t.svg")).read(), "the picture is there")
+        with open(work.path("t.svg")) as file:
+            picture = file.read()
+        spans = re.findall(r"<title>(\w+) rank \d+, step \d+: (\w+),", picture)
+        for side, names in (("train", "step hold digest"), ("infer", "transfer verify flip check")):
+            for name in names.split():
+                check(spans.count((side, name)) == 4 * 3, f"the picture shows 3 times 4 {name}", spans)
+        check(re.findall(r">v(\d)<", picture) == ["1", "2", "3"], "and when each version began")
 
 
 def case_shapes():

@@ -105,7 +105,7 @@ static void take_note(struct parent *p, const struct wf_frame_note *note)
 
 static void take_round(struct parent *p, const struct wf_frame_round_report *round)
 {
-    wf_report_round(&p->report, round);
+    wf_report_round(&p->report, round, wf_loop_now_ns(p->loop));
     wf_progress_round(&p->progress, round);
     if (round->state == WF_REPORT_COMMITTED) {
         settle(p, round->round.version.step);

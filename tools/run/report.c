@@ -37,13 +37,15 @@ void wf_report_plan(struct wf_report *report, const struct wf_frame_plan_report 
     report->have_plan = true;
 }
 
-void wf_report_round(struct wf_report *report, const struct wf_frame_round_report *frame)
+void wf_report_round(struct wf_report *report, const struct wf_frame_round_report *frame,
+                     uint64_t now_ns)
 {
     report->rounds = realloc(report->rounds, (report->round_count + 1) * sizeof *report->rounds);
     WF_ASSERT(report->rounds != NULL);
     struct wf_report_round *round = &report->rounds[report->round_count++];
     memset(round, 0, sizeof *round);
     round->frame = *frame;
+    round->opened_ns = now_ns - frame->total_ns;
     round->frame.transports =
         copy_list(frame->transports, frame->transports_count, sizeof *frame->transports);
     round->frame.engines = copy_list(frame->engines, frame->engines_count, sizeof *frame->engines);

@@ -15,6 +15,7 @@
 /* One attempt at one version. */
 struct wf_report_round {
     struct wf_frame_round_report frame; /* lists are copies */
+    uint64_t opened_ns;                 /* on this host's clock, as the spans are */
     double limit_bytes_per_s;           /* 0: not measured */
     char limit_how[96];
     uint32_t limit_workers;
@@ -52,7 +53,9 @@ struct wf_report {
 
 void wf_report_fini(struct wf_report *report);
 void wf_report_plan(struct wf_report *report, const struct wf_frame_plan_report *frame);
-void wf_report_round(struct wf_report *report, const struct wf_frame_round_report *frame);
+/* `now_ns`: of this host's clock; the server's own begins elsewhere. */
+void wf_report_round(struct wf_report *report, const struct wf_frame_round_report *frame,
+                     uint64_t now_ns);
 void wf_report_note(struct wf_report *report, const struct wf_frame_note *note);
 /* The measured limit for moving bytes on this host, for the newest round of `step`. */
 void wf_report_limit(struct wf_report *report, uint64_t step, double bytes_per_s, uint32_t workers,

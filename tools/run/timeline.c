@@ -10,9 +10,9 @@ struct paint {
 };
 
 static const struct paint paints[] = {
-    {"load", "#9aa5b1"},   {"step", "#f2b134"}, {"digest", "#c77dff"},   {"transfer", "#2a9d8f"},
-    {"verify", "#4ea8de"}, {"wait", "#e5e8ec"}, {"flip", "#e76f51"},     {"pause", "#d00000"},
-    {"check", "#b7c9a8"},  {"hold", "#fbe3a8"}, {"snapshot", "#f4a261"},
+    {"load", "#9aa5b1"},   {"step", "#f2b134"},     {"digest", "#c77dff"}, {"transfer", "#2a9d8f"},
+    {"verify", "#4ea8de"}, {"flip", "#e76f51"},     {"pause", "#d00000"},  {"check", "#b7c9a8"},
+    {"hold", "#fbe3a8"},   {"snapshot", "#f4a261"},
 };
 
 static const char *colour_of(const char *name)
@@ -73,20 +73,29 @@ static void draw_rows(const struct frame *frame, FILE *out)
     }
 }
 
+static void draw_span(const struct frame *frame, const struct wf_report_span *span, FILE *out)
+{
+    double x = x_of(frame, span->start_ns), width = x_of(frame, span->end_ns) - x;
+    bool thin = strcmp(span->name, "pause") == 0;
+    fprintf(out,
+            "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\"><title>%s "
+            "rank %u, step %llu: %s, %.2f ms</title></rect>\n",
+            x, y_of(frame, span->side, span->rank) + (thin ? ROW - 7 : 0),
+            width < 0.6 ? 0.6 : width, thin ? 3 : ROW - 4, colour_of(span->name),
+            span->side == WF_TRAIN ? "train" : "infer", span->rank, (unsigned long long)span->step,
+            span->name, (double)(span->end_ns - span->start_ns) * 1e-6);
+}
+
+/* Holds first: what a train rank does meanwhile lies on top of them. */
 static void draw_spans(const struct frame *frame, FILE *out)
 {
-    for (uint32_t i = 0; i < frame->report->span_count; i++) {
-        const struct wf_report_span *span = &frame->report->spans[i];
-        double x = x_of(frame, span->start_ns), width = x_of(frame, span->end_ns) - x;
-        bool thin = strcmp(span->name, "pause") == 0;
-        fprintf(out,
-                "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\"><title>%s "
-                "rank %u, step %llu: %s, %.2f ms</title></rect>\n",
-                x, y_of(frame, span->side, span->rank) + (thin ? ROW - 7 : 0),
-                width < 0.6 ? 0.6 : width, thin ? 3 : ROW - 4, colour_of(span->name),
-                span->side == WF_TRAIN ? "train" : "infer", span->rank,
-                (unsigned long long)span->step, span->name,
-                (double)(span->end_ns - span->start_ns) * 1e-6);
+    for (int holds = 1; holds >= 0; holds--) {
+        for (uint32_t i = 0; i < frame->report->span_count; i++) {
+            const struct wf_report_span *span = &frame->report->spans[i];
+            if ((strcmp(span->name, "hold") == 0) == holds) {
+                draw_span(frame, span, out);
+            }
+        }
     }
 }
 
@@ -94,10 +103,11 @@ static void draw_rounds(const struct frame *frame, int bottom, FILE *out)
 {
     for (uint32_t i = 0; i < frame->report->round_count; i++) {
         const struct wf_frame_round_report *round = &frame->report->rounds[i].frame;
-        if (round->opened_ns < frame->start_ns || round->opened_ns > frame->end_ns) {
+        uint64_t opened_ns = frame->report->rounds[i].opened_ns;
+        if (opened_ns < frame->start_ns || opened_ns > frame->end_ns) {
             continue;
         }
-        double x = x_of(frame, round->opened_ns);
+        double x = x_of(frame, opened_ns);
         fprintf(
             out,
             "<line x1=\"%.2f\" x2=\"%.2f\" y1=\"%d\" y2=\"%d\" stroke=\"%s\" "
