@@ -1,7 +1,9 @@
 /* weft.c - the program's entrance: picks a command from the table, nothing else. */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/commands.h"
 
@@ -31,8 +33,22 @@ static void print_help(FILE *out)
             "SPEC or a job file is wrong and nothing was started; 1 everything else.\n");
 }
 
+/* Descriptors 0 to 2 that are closed would be given to files and sockets, and our messages to
+ * those. */
+static void claim_standard_descriptors(void)
+{
+    int fd;
+    do {
+        fd = open("/dev/null", O_RDWR);
+    } while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
 int main(int argc, char **argv)
 {
+    claim_standard_descriptors();
     /* A reader of our output that goes away, and a limit of file sizes, come as errors of write. */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
