@@ -11,6 +11,7 @@
 #include "actors/meta_server.h"
 #include "tools/commands.h"
 #include "tools/run/setup.h"
+#include "tools/run/stderr_log.h"
 
 enum { OPT_DESCRIBE = 256, OPT_PARENT };
 
@@ -18,6 +19,7 @@ struct server {
     struct wf_loop *loop;
     struct wf_env *env;
     struct wf_meta_server *server;
+    struct wf_stderr_log log;
     struct wf_watch signals;
     int exit_status;
 };
@@ -164,6 +166,7 @@ static int serve(const struct wf_run_setup *setup, const struct arguments *argum
     }
     if (status == WF_OK) {
         wf_loop_set_env(s.loop, s.env);
+        wf_stderr_log_init(&s.log, s.loop, "server");
         status = watch_signals(&s, &error);
     }
     if (status == WF_OK) {
@@ -184,6 +187,7 @@ static int serve(const struct wf_run_setup *setup, const struct arguments *argum
     }
     if (s.env != NULL) {
         wf_env_real_free(s.env);
+        wf_stderr_log_fini(&s.log);
     }
     if (s.loop != NULL) {
         wf_loop_free(s.loop);

@@ -459,6 +459,31 @@ def case_identity():
         server.wait()
 
 
+def case_streams():
+    """Standard streams that are closed, full or gone; few descriptors."""
+    with Work() as work:
+        job = work.job(versions=2)
+        command = f"'{WEFT}' run '{job}' --json '{job}.json'"
+        rows = [
+            ("all three closed", command + " <&- >&- 2>&-", 0),
+            ("input and errors closed", command + " <&- 2>&- | cat >/dev/null; exit ${PIPESTATUS[0]}", 0),
+            ("a reader that goes away", command + " 2>/dev/null | head -n 1 >/dev/null; exit ${PIPESTATUS[0]}", 0),
+            ("a full standard output", command + " >/dev/full", 1),
+            ("the JSON on a full standard output", f"'{WEFT}' run '{job}' --json - >/dev/full", 1),
+            ("few descriptors", "ulimit -n 16; " + command, 1),
+        ]
+        for name, line, wanted in rows:
+            done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=DEADLINE, check=False)
+            check(done.returncode == wanted, f"{name}: exit status {wanted}", f"{done.returncode}: {done.stderr}")
+            if wanted == 0:
+                with open(job + ".json") as text:
+                    check(json.load(text)["ok"] is True, f"{name}: the report is whole")
+                os.unlink(job + ".json")
+            else:
+                wanted = "ulimit -n" if "descriptors" in name else "standard output"
+                check(wanted in done.stderr, f"{name}: says so", done.stderr)
+
+
 def case_full_disk():
     """A report or a checkpoint that cannot be written leaves nothing under the final name."""
     with Work() as work:

@@ -67,8 +67,10 @@ enum wf_status wf_limit_init(struct wf_limit *limit, uint64_t bytes, struct wf_e
     void *memory = mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (memory == MAP_FAILED) {
-        return wf_error_set(error, WF_NO_MEMORY, "no memory to measure the limit: %s",
-                            strerror(errno));
+        return wf_error_set(error, WF_NO_MEMORY,
+                            "no memory for the %llu MiB with which the host's limit is measured: "
+                            "%s",
+                            (unsigned long long)(2 * bytes >> 20), strerror(errno));
     }
     limit->from = memory;
     limit->to = limit->from + bytes;

@@ -138,6 +138,7 @@ static enum wf_status prepare(struct parent *p, struct wf_error *error)
         return status;
     }
     wf_loop_set_env(p->loop, p->env);
+    wf_stderr_log_init(&p->log, p->loop, "weft run");
     wf_actor_init(&p->actor, p->loop, "parent", handle);
     status = watch_signals(p, error);
     uint64_t weights = 0;
@@ -169,6 +170,7 @@ static void finish(struct parent *p)
         close(p->signals.fd);
     }
     wf_env_real_free(p->env);
+    wf_stderr_log_fini(&p->log);
     wf_actor_fini(&p->actor);
     wf_loop_free(p->loop);
     wf_limit_fini(&p->limit);
@@ -191,6 +193,19 @@ static bool write_reports(const struct parent *p)
         good = false;
     }
     return good;
+}
+
+/* The table, where a reader that went away is no failure but a full disk is one. */
+static bool print_table(const struct parent *p)
+{
+    bool stdout_is_json = p->options->json != NULL && strcmp(p->options->json, "-") == 0;
+    FILE *out = stdout_is_json ? stderr : stdout;
+    wf_report_print(&p->report, out);
+    if ((fflush(out) == 0 && !ferror(out)) || errno == EPIPE) {
+        return true;
+    }
+    fprintf(stderr, "weft: cannot write to standard output: %s\n", strerror(errno));
+    return false;
 }
 
 int wf_parent_run(struct wf_run_setup *setup, const struct wf_parent_options *options)
@@ -227,12 +242,10 @@ int wf_parent_run(struct wf_run_setup *setup, const struct wf_parent_options *op
         p->failed = true;
     }
     finish(p);
+    p->report.failed = p->failed;
     wf_progress_clear(&p->progress);
-    bool stdout_is_json = options->json != NULL && strcmp(options->json, "-") == 0;
-    if (!options->quiet) {
-        wf_report_print(&p->report, stdout_is_json ? stderr : stdout);
-    }
-    bool good = write_reports(p) && !p->failed && wf_report_ok(&p->report);
+    bool good = options->quiet || print_table(p);
+    good = write_reports(p) && wf_report_ok(&p->report) && good;
     wf_report_fini(&p->report);
     free(p->noted);
     free(p);

@@ -4,16 +4,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { SERVER_START_MS = 10000, STARTS_MAX = 2 };
 
 /* --- starting --------------------------------------------------------------------------------- */
-static enum wf_status wf_parent_start_child(struct parent *p, struct wf_child *child,
-                                            struct wf_error *error)
+static enum wf_status start_child(struct parent *p, struct wf_child *child, struct wf_error *error)
 {
     char number[WF_LABEL_MAX], socket[WF_ADDRESS_MAX];
     const char *arguments[WF_CHILD_ARGS_MAX] = {"run", p->setup->job.path};
@@ -136,7 +137,7 @@ enum wf_status wf_parent_start_all(struct parent *p, struct wf_error *error)
              (unsigned long long)random);
     enum wf_status status = start_server(p, error);
     for (uint32_t i = 1; i < p->children.count && status == WF_OK; i++) {
-        status = wf_parent_start_child(p, &p->children.children[i], error);
+        status = start_child(p, &p->children.children[i], error);
     }
     if (status == WF_OK) {
         status = p->env->ops->connect(p->env, &p->actor, p->server, &p->conn, error);
@@ -146,10 +147,15 @@ enum wf_status wf_parent_start_all(struct parent *p, struct wf_error *error)
 
 /* --- ends --------------------------------------------------------------------------------------
  */
-static const char *kind_name(enum wf_child_kind kind)
+static void name_child(const struct wf_child *child, char *name, size_t size)
 {
-    static const char *const names[] = {"server", "train rank", "infer rank", "reader of engine"};
-    return names[kind];
+    static const char *const kinds[] = {"the server", "train rank", "infer rank",
+                                        "the reader of engine"};
+    if (child->kind == WF_CHILD_SERVER) {
+        snprintf(name, size, "%s", kinds[child->kind]);
+    } else {
+        snprintf(name, size, "%s %u", kinds[child->kind], child->number);
+    }
 }
 
 /* An engine that lost a rank serves nothing until its next version: no account of this one comes.
@@ -166,26 +172,36 @@ static void excuse_engine(struct parent *p, const struct wf_child *child)
     wf_parent_check_gate(p);
 }
 
+/* True if it was started again. */
+static bool start_again(struct parent *p, struct wf_child *child)
+{
+    struct wf_error error;
+    if (start_child(p, child, &error) != WF_OK) {
+        wf_parent_complain(p, error.text);
+        return false;
+    }
+    excuse_engine(p, child);
+    return true;
+}
+
 static void child_ended(void *user, struct wf_child *child, bool clean, const char *text)
 {
     struct parent *p = user;
     bool ending = p->state == STOPPING || p->state == FINISHING;
-    if (!clean && p->state != STOPPING) {
-        char line[200];
-        bool again = child->kind != WF_CHILD_SERVER && child->starts < STARTS_MAX;
-        snprintf(line, sizeof line, "%s %u %s%s", kind_name(child->kind), child->number, text,
-                 again ? "; starting it again" : "");
+    bool crashed = WIFSIGNALED(child->exit_status) && WTERMSIG(child->exit_status) != SIGTERM;
+    char line[200], name[60];
+    name_child(child, name, sizeof name);
+    if (!clean && (p->state != STOPPING || crashed)) {
+        bool again =
+            p->state != STOPPING && child->kind != WF_CHILD_SERVER && child->starts < STARTS_MAX;
+        snprintf(line, sizeof line, "%s %s%s", name, text, again ? "; starting it again" : "");
         wf_parent_complain(p, line);
-        struct wf_error error;
-        if (again && wf_parent_start_child(p, child, &error) == WF_OK) {
-            excuse_engine(p, child);
+        if (again && start_again(p, child)) {
             return;
         }
         wf_parent_stop(p, true);
     } else if (clean && !ending) {
-        char line[200];
-        snprintf(line, sizeof line, "%s %u ended before the job did", kind_name(child->kind),
-                 child->number);
+        snprintf(line, sizeof line, "%s ended before the job did", name);
         wf_parent_complain(p, line);
         wf_parent_stop(p, true);
     }

@@ -61,7 +61,7 @@ static void gate_ready(struct wf_watch *watch, unsigned events)
 enum wf_status wf_process_init(struct wf_process *process, const struct wf_process_options *options,
                                unsigned workers, struct wf_error *error)
 {
-    (void)options;
+    char who[40];
     memset(process, 0, sizeof *process);
     process->signals.fd = process->gate.fd = -1;
     if (gethostname(process->host, sizeof process->host - 1) != 0) {
@@ -81,6 +81,12 @@ enum wf_status wf_process_init(struct wf_process *process, const struct wf_proce
     status = wf_env_real_new(process->loop, &env_options, &process->env, error);
     if (status == WF_OK) {
         wf_loop_set_env(process->loop, process->env);
+        snprintf(who, sizeof who, "%s %u",
+                 workers == 0                ? "reader of engine"
+                 : options->side == WF_TRAIN ? "train rank"
+                                             : "infer rank",
+                 options->rank);
+        wf_stderr_log_init(&process->log, process->loop, who);
         if (workers > 0) {
             status = wf_transport_shm_new(process->loop, workers, &process->transport, error);
         }
@@ -136,6 +142,7 @@ void wf_process_fini(struct wf_process *process)
     }
     if (process->env != NULL) {
         wf_env_real_free(process->env);
+        wf_stderr_log_fini(&process->log);
     }
     wf_loop_free(process->loop);
     wf_trace_fini(&process->trace);

@@ -13,6 +13,7 @@
 #include "runtime/loop.h"
 #include "runtime/trace.h"
 #include "tools/run/setup.h"
+#include "tools/run/stderr_log.h"
 #include "transports/transport.h"
 
 enum { WF_GATE_FD = 3, WF_NOTE_SPANS = 48, WF_PROCESS_SPANS = 256 };
@@ -30,6 +31,7 @@ struct wf_process {
     struct wf_loop *loop;
     struct wf_env *env;
     struct wf_transport *transport;
+    struct wf_stderr_log log;
     struct wf_trace trace; /* what the rank and its host did */
     uint64_t spans_noted;  /* of the trace's `written`: what went out with notes */
     struct wf_watch signals, gate;

@@ -152,7 +152,7 @@ bool wf_report_ok(const struct wf_report *report)
             return false;
         }
     }
-    return last > 0;
+    return last > 0 && !report->failed;
 }
 
 const char *wf_report_bound_by(const struct wf_report_round *round)

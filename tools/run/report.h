@@ -40,6 +40,7 @@ struct wf_report {
     uint64_t versions_wanted; /* steps 1..versions_wanted */
     uint64_t every;           /* of which each `every`-th is a version */
     bool only_latest;         /* versions may be dropped for newer ones */
+    bool failed;              /* the job did not end as it should */
     bool have_plan;
     struct wf_frame_plan_report plan;
     struct wf_report_round *rounds;
@@ -66,7 +67,7 @@ const struct wf_report_round *wf_report_last(const struct wf_report *report, uin
  * zeros. */
 struct wf_report_account wf_report_account(const struct wf_report *report,
                                            const struct wf_report_round *round);
-/* Every wanted version committed in the end, nothing wrong, nothing torn. */
+/* Every wanted version committed in the end, nothing wrong, nothing torn, no failure besides. */
 bool wf_report_ok(const struct wf_report *report);
 /* Writes the JSON to `path` ("-" is standard output). */
 enum wf_status wf_report_write(const struct wf_report *report, const char *path,

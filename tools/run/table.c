@@ -61,6 +61,10 @@ void wf_report_print(const struct wf_report *report, FILE *out)
     if (report->have_plan) {
         print_plan(report, out);
     }
+    if (report->round_count == 0) {
+        fprintf(out, "result   NOT OK: no version was sent\n");
+        return;
+    }
     fprintf(out, "%-18s %2s %7s %9s %7s %7s %7s %8s %7s %6s %6s  %s\n", "version", "#", "grant",
             "transfer", "verify", "decide", "flip", "total", "pause", "GB/s", "limit", "bound by");
     fprintf(out, "%-18s %2s %7s %9s %7s %7s %7s %8s %7s\n", "", "", "ms", "ms", "ms", "ms", "ms",
