@@ -176,7 +176,7 @@ enum wf_status wire_listen(struct wire *wire, struct wf_actor *owner, const char
                            struct wf_error *error);
 void wire_listener_free(struct wire_listener *listener);
 void wire_socket_peer(int fd, char out[WF_ADDRESS_MAX]); /* who the other end is, for people */
-/* Unix: is the other end's user ours, root, or are we root? */
+/* Unix: is the other end's user ours, or root? Abstract names belong to whoever comes first. */
 bool wire_socket_may_talk(int fd);
 /* Options of a connected or accepted socket. */
 void wire_socket_tune(int fd, bool is_unix);

@@ -50,7 +50,7 @@ bool wire_socket_may_talk(int fd)
 {
     struct ucred peer;
     uid_t self = geteuid();
-    return peer_credentials(fd, &peer) && (peer.uid == self || peer.uid == 0 || self == 0);
+    return peer_credentials(fd, &peer) && (peer.uid == self || peer.uid == 0);
 }
 
 void wire_socket_peer(int fd, char out[WF_ADDRESS_MAX])
