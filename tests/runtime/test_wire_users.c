@@ -61,7 +61,7 @@ static void check_other_user(pid_t pid, const char *name)
     cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s: %d", name, status);
 }
 
-Test(env_real, other_users_are_not_talked_to)
+Test(wire_users, other_users_are_not_talked_to)
 {
     if (geteuid() != 0) {
         cr_skip("only root can become another user");

@@ -30,7 +30,7 @@ struct train {
     struct wf_job step_job;
     enum wf_status step_status;
     struct wf_error step_error;
-    uint64_t step_target;
+    uint64_t step_target; /* of the step job: set before it starts */
     uint64_t allowed; /* the gate */
     uint64_t current; /* the step that the weights are */
     uint64_t published;
@@ -71,7 +71,7 @@ static void send_note(struct train *t, struct wf_version version, uint64_t attem
 static void step_work(struct wf_job *job)
 {
     struct train *t = (struct train *)((char *)job - offsetof(struct train, step_job));
-    uint64_t target = t->rebuild > t->current ? t->rebuild : t->current + 1;
+    uint64_t target = t->step_target;
     bool in_place = target == t->current + 1;
     for (uint32_t i = 0; i < t->layout->tensor_count; i++) {
         in_place = in_place && t->layout->tensors[i].dtype == t->setup->model->dtype;
@@ -80,7 +80,6 @@ static void step_work(struct wf_job *job)
     if (!in_place) {
         t->step_status = wf_run_load(t->checkpoint, t->setup->model, t->layout, &t->memory, target,
                                      &t->step_error);
-        t->step_target = target;
         return;
     }
     for (uint32_t i = 0; i < t->layout->tensor_count; i++) {
@@ -88,7 +87,6 @@ static void step_work(struct wf_job *job)
         wf_step_apply(t->memory.tensors[i].address, tensor->dtype,
                       tensor->bytes / wf_dtype_bytes(tensor->dtype), 1);
     }
-    t->step_target = target;
 }
 
 static void end(struct train *t, int exit_status)
@@ -126,6 +124,7 @@ static void go_on(struct train *t)
     }
     if (t->current < t->allowed || t->current < t->rebuild) {
         t->stepping = true;
+        t->step_target = t->rebuild > t->current ? t->rebuild : t->current + 1;
         t->step_start_ns = now_ns(t);
         t->step_job = (struct wf_job){.owner = &t->actor, .work = step_work, .name = "step"};
         t->step_job.done.kind = STEP_DONE;
