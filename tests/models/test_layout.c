@@ -286,82 +286,91 @@ Test(layout, real_tensors_in_any_order_match)
 
 enum change { ADD_NAME, DROP, SHAPE0, SWAP, DTYPE, STRIDE, TWICE, RENAME, DROP_ALL };
 
+static const struct {
+    const char *name;
+    enum change change;
+    const char *tensor, *text, *fragment, *cause;
+} mismatch_rows[] = {
+    {"unknown", ADD_NAME, NULL, "model.layers.0.mystery.weight", "mystery", "ignore"},
+    {"bias", ADD_NAME, NULL, "model.layers.0.self_attn.qkv_proj.bias", "qkv_proj.bias",
+     "flags for biases"},
+    {"wrapped", RENAME, "model.norm.weight", "module.module.model.norm.weight", "module.module",
+     "without"},
+    {"scale", ADD_NAME, NULL, "model.layers.0.mlp.down_proj.weight_scale_inv", "scale_inv",
+     "quantised"},
+    {"typing error", RENAME, "model.norm.weight", "model.norm.weigth", "nearest", "norm"},
+    {"missing", DROP, "model.norm.weight", NULL, "model.norm.weight", "missing"},
+    {"missing head", DROP, "lm_head.weight", NULL, "lm_head.weight", "ties"},
+    {"nothing", DROP_ALL, NULL, NULL, "missing", "nothing was registered"},
+    {"other vocabulary", SHAPE0, "model.embed_tokens.weight", NULL, "expected shape 256x64",
+     "padded"},
+    {"other tp", SHAPE0, "model.layers.1.mlp.gate_up_proj.weight", NULL, "found 192x64", "tp"},
+    {"transposed", SWAP, "model.layers.1.mlp.down_proj.weight", NULL, "down_proj", "transposed"},
+    {"other dtype", DTYPE, "model.norm.weight", NULL, "expected dtype bf16, found f32",
+     "dtype=f32"},
+    {"view", STRIDE, "model.layers.0.mlp.down_proj.weight", NULL, "stride", "view"},
+    {"twice", TWICE, "model.norm.weight", NULL, "model.norm.weight", "twice"},
+};
+
+/* `it` is the tensor to change, or NULL. */
+static void spoil(struct live *live, struct wf_live_tensor *it, enum change change,
+                  const char *text)
+{
+    uint64_t shape0 = it ? it->shape[0] : 0;
+    switch (change) {
+    case ADD_NAME:
+        live->tensors[live->count] = live->tensors[0];
+        live->tensors[live->count++].name = text;
+        break;
+    case DROP:
+        *it = live->tensors[--live->count];
+        break;
+    case SHAPE0:
+        it->shape[0] *= 2;
+        break;
+    case SWAP:
+        it->shape[0] = it->shape[1];
+        it->shape[1] = shape0;
+        break;
+    case DTYPE:
+        it->dtype = WF_DTYPE_F32;
+        break;
+    case STRIDE:
+        it->strides[0] += 8;
+        break;
+    case TWICE:
+        live->tensors[live->count++] = *it;
+        break;
+    case RENAME:
+        it->name = text;
+        break;
+    case DROP_ALL:
+        live->count = 0;
+        break;
+    }
+}
+
 Test(layout, mismatches_name_the_tensor_and_a_cause)
 {
-    static const struct {
-        const char *name;
-        enum change change;
-        const char *tensor, *text, *fragment, *cause;
-    } rows[] = {
-        {"unknown", ADD_NAME, NULL, "model.layers.0.mystery.weight", "mystery", "ignore"},
-        {"bias", ADD_NAME, NULL, "model.layers.0.self_attn.qkv_proj.bias", "qkv_proj.bias",
-         "flags for biases"},
-        {"wrapped", RENAME, "model.norm.weight", "module.module.model.norm.weight", "module.module",
-         "without"},
-        {"scale", ADD_NAME, NULL, "model.layers.0.mlp.down_proj.weight_scale_inv", "scale_inv",
-         "quantised"},
-        {"typing error", RENAME, "model.norm.weight", "model.norm.weigth", "nearest", "norm"},
-        {"missing", DROP, "model.norm.weight", NULL, "model.norm.weight", "missing"},
-        {"missing head", DROP, "lm_head.weight", NULL, "lm_head.weight", "ties"},
-        {"nothing", DROP_ALL, NULL, NULL, "missing", "nothing was registered"},
-        {"other vocabulary", SHAPE0, "model.embed_tokens.weight", NULL, "expected shape 256x64",
-         "padded"},
-        {"other tp", SHAPE0, "model.layers.1.mlp.gate_up_proj.weight", NULL, "found 192x64", "tp"},
-        {"transposed", SWAP, "model.layers.1.mlp.down_proj.weight", NULL, "down_proj",
-         "transposed"},
-        {"other dtype", DTYPE, "model.norm.weight", NULL, "expected dtype bf16, found f32",
-         "dtype=f32"},
-        {"view", STRIDE, "model.layers.0.mlp.down_proj.weight", NULL, "stride", "view"},
-        {"twice", TWICE, "model.norm.weight", NULL, "model.norm.weight", "twice"},
-    };
     struct wf_model *model = golden_model("tests/golden/models/tiny-qwen3.json");
     struct wf_recipe recipe;
     struct wf_layout *layout = derive(model, "vllm:tp=2", 0, &recipe);
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < sizeof mismatch_rows / sizeof mismatch_rows[0]; i++) {
         struct live live = live_copy(layout);
         struct wf_live_tensor *it = NULL;
-        for (size_t t = 0; rows[i].tensor && t < live.count; t++) {
-            it = strcmp(live.tensors[t].name, rows[i].tensor) == 0 ? &live.tensors[t] : it;
+        for (size_t t = 0; mismatch_rows[i].tensor && t < live.count; t++) {
+            it = strcmp(live.tensors[t].name, mismatch_rows[i].tensor) == 0 ? &live.tensors[t] : it;
         }
-        cr_assert(it || !rows[i].tensor, "%s", rows[i].name);
-        uint64_t shape0 = it ? it->shape[0] : 0;
-        switch (rows[i].change) {
-        case ADD_NAME:
-            live.tensors[live.count] = live.tensors[0];
-            live.tensors[live.count++].name = rows[i].text;
-            break;
-        case DROP:
-            *it = live.tensors[--live.count];
-            break;
-        case SHAPE0:
-            it->shape[0] *= 2;
-            break;
-        case SWAP:
-            it->shape[0] = it->shape[1];
-            it->shape[1] = shape0;
-            break;
-        case DTYPE:
-            it->dtype = WF_DTYPE_F32;
-            break;
-        case STRIDE:
-            it->strides[0] += 8;
-            break;
-        case TWICE:
-            live.tensors[live.count++] = *it;
-            break;
-        case RENAME:
-            it->name = rows[i].text;
-            break;
-        case DROP_ALL:
-            live.count = 0;
-            break;
-        }
+        cr_assert(it || !mismatch_rows[i].tensor, "%s", mismatch_rows[i].name);
+        spoil(&live, it, mismatch_rows[i].change, mismatch_rows[i].text);
         uint32_t order[64];
         struct wf_error error = {0};
         cr_expect_eq(wf_layout_match(layout, live.tensors, live.count, NULL, 0, order, &error),
-                     WF_MISMATCH, "%s", rows[i].name);
-        cr_expect(strstr(error.text, rows[i].fragment), "%s: %s", rows[i].name, error.text);
-        cr_expect(strstr(error.text, rows[i].cause), "%s: %s", rows[i].name, error.text);
+                     WF_MISMATCH, "%s", mismatch_rows[i].name);
+        cr_expect(strstr(error.text, mismatch_rows[i].fragment), "%s: %s", mismatch_rows[i].name,
+                  error.text);
+        cr_expect(strstr(error.text, mismatch_rows[i].cause), "%s: %s", mismatch_rows[i].name,
+                  error.text);
         free(live.tensors);
     }
     wf_layout_free(layout);

@@ -31,8 +31,8 @@ struct train {
     enum wf_status step_status;
     struct wf_error step_error;
     uint64_t step_target; /* of the step job: set before it starts */
-    uint64_t allowed; /* the gate */
-    uint64_t current; /* the step that the weights are */
+    uint64_t allowed;     /* the gate */
+    uint64_t current;     /* the step that the weights are */
     uint64_t published;
     uint64_t rebuild; /* the step a restarted rank has to get to at once */
     bool ready, held, stepping, finish, idle, closing, ended;
