@@ -12,6 +12,10 @@
 
 enum { SAID_MAX = 200 };
 
+/* Shorter ones would keep the loops awake, sums with longer ones could wrap. */
+#define TIMEOUT_MIN_NS UINT64_C(1000000)
+#define TIMEOUT_MAX_NS (UINT64_C(3600000000000) * 1000)
+
 /* --- what libcyaml fills: NULL where a key is absent -------------------------------------------
  */
 struct raw_group {
@@ -34,7 +38,7 @@ struct raw_policy {
 };
 
 struct raw_transport {
-    char *prefer, *transit_budget;
+    char *prefer;
     bool *share_memory;
 };
 
@@ -114,7 +118,6 @@ static const cyaml_schema_field_t policy_fields[] = {
 
 static const cyaml_schema_field_t transport_fields[] = {
     TEXT("prefer", prefer, struct raw_transport, 31),
-    TEXT("transit_budget", transit_budget, struct raw_transport, 31),
     FLAG("share_memory", share_memory, struct raw_transport), CYAML_FIELD_END};
 
 #define TIMEOUT(name) TEXT(#name, name, struct raw_timeouts, 31)
@@ -160,7 +163,7 @@ static const cyaml_schema_value_t single_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct raw_job, single_fields)};
 
 static const struct wf_yaml_reserved reserved_keys[] = {
-    {"families"},      {"faults"},         {"transport.interfaces"},
+    {"families"},      {"faults"},         {"transport.interfaces"}, {"transport.transit_budget"},
     {"transport.ucx"}, {"server.journal"}, {"server.token_file"},
 };
 
@@ -169,10 +172,11 @@ static const struct wf_yaml_reserved reserved_keys[] = {
 static enum wf_status duration(const char *text, const char *key, uint64_t *ns,
                                struct wf_error *error)
 {
-    if (text != NULL && (!wf_parse_duration(text, ns) || *ns == 0)) {
+    if (text != NULL &&
+        (!wf_parse_duration(text, ns) || *ns < TIMEOUT_MIN_NS || *ns > TIMEOUT_MAX_NS)) {
         return wf_error_set(error, WF_INVALID,
-                            "timeouts.%s: expected a duration such as 500ms, 5s or 2m, found "
-                            "\"%.40s\"",
+                            "timeouts.%s: expected a duration such as 500ms, 5s or 2m, from 1ms "
+                            "to 1000h, found \"%.40s\"",
                             key, text);
     }
     return WF_OK;
@@ -300,7 +304,6 @@ static enum wf_status take_transport(const struct raw_transport *raw, struct wf_
 {
     copy_text(job->transport.prefer, sizeof job->transport.prefer, "auto");
     job->transport.share_memory = true;
-    job->transport.transit_budget_bytes = 256ULL << 20;
     if (raw == NULL) {
         return WF_OK;
     }
@@ -313,13 +316,6 @@ static enum wf_status take_transport(const struct raw_transport *raw, struct wf_
                             job->transport.prefer);
     }
     job->transport.share_memory = raw->share_memory == NULL || *raw->share_memory;
-    if (raw->transit_budget != NULL &&
-        !wf_parse_size(raw->transit_budget, &job->transport.transit_budget_bytes)) {
-        return wf_error_set(error, WF_INVALID,
-                            "transport.transit_budget: expected a size such as 256MiB, found "
-                            "\"%.40s\"",
-                            raw->transit_budget);
-    }
     return WF_OK;
 }
 

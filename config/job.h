@@ -45,7 +45,6 @@ struct wf_job_file {
     struct {
         char prefer[32];   /* "auto" or "shm" */
         bool share_memory; /* test: false makes trainers use memory that cannot be mapped */
-        uint64_t transit_budget_bytes;
     } transport;
     struct wf_timeouts timeouts;
     struct {

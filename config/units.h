@@ -1,4 +1,4 @@
-/* units.h - "5s" and "256MiB": durations and sizes as people write them. Pure.
+/* units.h - "5s": durations as people write them. Pure.
  *
  * A whole decimal number without sign or leading zeros, then a unit. Overflow is refused.
  */
@@ -10,7 +10,5 @@
 
 /* Units us, ms, s, m, h. */
 bool wf_parse_duration(const char *text, uint64_t *ns_out);
-/* Units B (or none), KiB, MiB, GiB. */
-bool wf_parse_size(const char *text, uint64_t *bytes_out);
 
 #endif

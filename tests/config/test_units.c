@@ -27,23 +27,6 @@ static const struct {
     {"1000000000000000000s", false, 0},
 };
 
-static const struct {
-    const char *text;
-    bool good;
-    uint64_t value;
-} sizes[] = {
-    {"0", true, 0},
-    {"7", true, 7},
-    {"7B", true, 7},
-    {"1KiB", true, 1024},
-    {"64MiB", true, 67108864},
-    {"3GiB", true, 3221225472},
-    {"1MB", false, 0},
-    {"1 MiB", false, 0},
-    {"1.5GiB", false, 0},
-    {"99999999999GiB", false, 0},
-};
-
 Test(units, durations)
 {
     for (size_t i = 0; i < sizeof durations / sizeof durations[0]; i++) {
@@ -51,14 +34,5 @@ Test(units, durations)
         cr_assert_eq(wf_parse_duration(durations[i].text, &value), durations[i].good, "\"%s\"",
                      durations[i].text);
         cr_assert_eq(value, durations[i].value, "\"%s\"", durations[i].text);
-    }
-}
-
-Test(units, sizes)
-{
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        uint64_t value = 0;
-        cr_assert_eq(wf_parse_size(sizes[i].text, &value), sizes[i].good, "\"%s\"", sizes[i].text);
-        cr_assert_eq(value, sizes[i].value, "\"%s\"", sizes[i].text);
     }
 }

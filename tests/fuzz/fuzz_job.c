@@ -11,8 +11,8 @@ static const char *const examples[] = {
     "[p, q]}\n  - {spec: c}\npolicy: {commit: each, every: 3, drop_to_latest: true}\n",
     "job: j\nmodel: m\ntrain: {spec: a}\ninfer: [{spec: b}]\ntimeouts: {round: 5s, lease: 3s, "
     "heartbeat: 100ms}\nserver: {listen: \"127.0.0.1:0\"}\nrun: {versions: 7, readers: false}\n",
-    "job: &a j\nmodel: *a\ntrain: {spec: a}\ninfer: [{spec: b}]\ntransport: {transit_budget: "
-    "64MiB, share_memory: false}\nreport: r.json\n",
+    "job: &a j\nmodel: *a\ntrain: {spec: a}\ninfer: [{spec: b}]\ntransport: {prefer: "
+    "shm, share_memory: false}\nreport: r.json\n",
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
