@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/address.h"
 #include "config/units.h"
 #include "config/yaml_check.h"
 
@@ -329,9 +330,17 @@ static enum wf_status take_server(const struct raw_server *raw, struct wf_job_fi
         return wf_error_set(error, WF_INVALID,
                             "server: give listen (start one here) or address (join one), not both");
     }
-    copy_text(job->server.listen, sizeof job->server.listen, raw->listen ? raw->listen : "");
-    copy_text(job->server.address, sizeof job->server.address, raw->address ? raw->address : "");
-    return WF_OK;
+    const char *key = raw->listen != NULL ? "server.listen" : "server.address";
+    enum wf_status status = WF_OK;
+    if (raw->listen != NULL) {
+        status = wf_address_complete(raw->listen, job->server.listen, error);
+    } else if (raw->address != NULL) {
+        status = wf_address_complete(raw->address, job->server.address, error);
+    }
+    if (status != WF_OK) {
+        wf_error_prefix(error, "%s", key);
+    }
+    return status;
 }
 
 static enum wf_status take_run(const struct raw_run *raw, struct wf_job_file *job,

@@ -48,6 +48,7 @@ struct wf_job_file {
     } transport;
     struct wf_timeouts timeouts;
     struct {
+        /* With their schemes (config/address.h). */
         char listen[WF_ADDRESS_MAX];  /* default: an abstract unix address of this run */
         char address[WF_ADDRESS_MAX]; /* an already running server, or "" */
     } server;

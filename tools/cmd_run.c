@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/address.h"
 #include "tools/commands.h"
 #include "tools/run/parent.h"
 #include "tools/run/process.h"
@@ -12,6 +13,7 @@ enum { OPT_SERVER = 256, OPT_READER, OPT_SOCKET, OPT_GATE };
 
 struct arguments {
     const char *path, *rank, *reader;
+    char server[WF_ADDRESS_MAX];
     struct wf_parent_options parent;
     struct wf_process_options process;
 };
@@ -121,6 +123,12 @@ static int run_process(struct wf_run_setup *setup, struct arguments *arguments)
         fprintf(stderr, "weft run: --rank needs --server ADDRESS or the job's server.address\n");
         return WF_EXIT_USAGE;
     }
+    struct wf_error error;
+    if (wf_address_complete(process->server, arguments->server, &error) != WF_OK) {
+        fprintf(stderr, "weft run: --server: %s\n", error.text);
+        return WF_EXIT_USAGE;
+    }
+    process->server = arguments->server;
     return process->side == WF_TRAIN ? wf_train_process(setup, process)
                                      : wf_infer_process(setup, process);
 }

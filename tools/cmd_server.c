@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "actors/meta_server.h"
+#include "config/address.h"
 #include "tools/commands.h"
 #include "tools/run/setup.h"
 #include "tools/run/stderr_log.h"
@@ -88,19 +89,17 @@ static void job_ended(void *user, const struct wf_error *why)
     wf_loop_stop(s->loop);
 }
 
-/* "HOST:PORT" is TCP; other forms carry their scheme. */
 static enum wf_status address_of(const struct arguments *arguments, const struct wf_job_file *job,
                                  char out[WF_ADDRESS_MAX], struct wf_error *error)
 {
     const char *text = arguments->listen != NULL       ? arguments->listen
                        : job->server.listen[0] != '\0' ? job->server.listen
                                                        : "unix:@weft-server-*";
-    bool scheme = strncmp(text, "tcp:", 4) == 0 || strncmp(text, "unix:", 5) == 0;
-    if (snprintf(out, WF_ADDRESS_MAX, "%s%s", scheme ? "" : "tcp:", text) >= WF_ADDRESS_MAX) {
-        return wf_error_set(error, WF_INVALID, "--listen: the address is longer than %d bytes",
-                            WF_ADDRESS_MAX - 1);
+    enum wf_status status = wf_address_complete(text, out, error);
+    if (status != WF_OK) {
+        wf_error_prefix(error, "--listen");
     }
-    return WF_OK;
+    return status;
 }
 
 static enum wf_status start(struct server *s, const struct wf_run_setup *setup,
@@ -176,7 +175,7 @@ static int serve(const struct wf_run_setup *setup, const struct arguments *argum
         wf_loop_run(s.loop);
     } else {
         fprintf(stderr, "weft server: %s\n", error.text);
-        s.exit_status = WF_EXIT_FAILED;
+        s.exit_status = status == WF_INVALID ? WF_EXIT_USAGE : WF_EXIT_FAILED;
     }
     if (s.server != NULL) {
         wf_meta_server_free(s.server);

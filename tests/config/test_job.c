@@ -68,6 +68,7 @@ static const struct {
      "needs train.publish: snapshot"},
     {"same group name", HEAD "infer: [{name: a, spec: x}, {name: a, spec: y}]\n", "\"a\" is taken"},
     {"staging", HEAD "infer: {spec: x, staging: device}\n", "not supported yet"},
+    {"address", HEAD INFER "server: {address: \"node3\"}\n", "server.address: expected tcp:HOST"},
     {"listen and address", HEAD INFER "server: {listen: \"a:1\", address: \"b:1\"}\n", "not both"},
     {"alias", "job: &a j\nmodel: *a\ntrain: {spec: x}\n" INFER, "aliases"},
     {"job name", "job: \"a b<c\"\nmodel: m\ntrain: {spec: x}\n" INFER, "letters, digits"},
@@ -154,7 +155,7 @@ Test(job, everything_given)
     cr_assert_not(job->transport.share_memory);
     cr_assert_eq(job->timeouts.round_ns, 7000000000);
     cr_assert_eq(job->timeouts.repeat_ns, 200000000);
-    cr_assert_str_eq(job->server.listen, "127.0.0.1:0");
+    cr_assert_str_eq(job->server.listen, "tcp:127.0.0.1:0");
     cr_assert_eq(job->run.versions, 12);
     cr_assert_not(job->run.readers);
     cr_assert(job->run.skip_pause);

@@ -392,6 +392,7 @@ def case_by_hand():
     with Work() as work:
         job = work.job(train="megatron:tp=2", infer="vllm:tp=2", versions=2)
         server, address = start_server(work, job)
+        address = address.removeprefix("tcp:")  # HOST:PORT, as the help says
         ranks = [subprocess.Popen([WEFT, "run", job, "--rank", f"{side}:{rank}", "--server", address],
                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
                  for side in ("train", "infer") for rank in (0, 1)]
@@ -450,6 +451,7 @@ def case_identity():
         job = work.job(train="megatron:tp=2", infer="vllm:tp=1", versions=2, extra=short)
         stale = work.job(train="megatron:tp=2,vocab_div=64", infer="vllm:tp=1", versions=2, name="stale", extra=short)
         server, address = start_server(work, job)
+        address = address.removeprefix("tcp:")  # HOST:PORT, as the help says
         ranks = [subprocess.Popen([WEFT, "run", which, "--rank", rank, "--server", address], stderr=subprocess.PIPE, text=True)
                  for which, rank in ((job, "train:0"), (stale, "train:1"), (job, "infer:0"))]
         texts = [rank.communicate(timeout=DEADLINE)[1] for rank in ranks]
