@@ -135,7 +135,8 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
     F(VERSION, version, 0) F(U64, attempt, UINT64_MAX) F(U64, elements_checked, UINT64_MAX)     \
     F(U64, elements_wrong, UINT64_MAX) F(U64, torn_reads, UINT64_MAX) F(U64, reads, UINT64_MAX) \
     F(U64, own_bytes_peak, UINT64_MAX) F(TEXT, text, WF_OBJECT_MAX) F(LIST, spans, span, 64)
-/* To observers: the plan once, then every end of a round, with seconds at the server. */
+/* To observers: the plan once, then every end of a round, with seconds at the server. `engines` are
+ * those that serve the version by then: a decided one that lost a rank does not. */
 #define WF_FIELDS_plan_report(F)                                                             \
     F(HASH, input, 0) F(U64, train_ranks, WF_RANKS_MAX) F(U64, infer_ranks, WF_RANKS_MAX)    \
     F(U64, ops, UINT64_MAX) F(U64, bytes_unique, UINT64_MAX) F(U64, bytes_moved, UINT64_MAX) \

@@ -295,7 +295,7 @@ void wf_server_end(struct wf_meta_server *server, enum wf_status status, const c
     }
     for (int i = 0; i < WF_SERVER_BUCKETS; i++) {
         for (struct wf_server_conn *conn = server->buckets[i]; conn != NULL; conn = conn->next) {
-            if (conn->kind == WF_CONN_CANDIDATE) {
+            if (conn->kind == WF_CONN_CANDIDATE || conn->kind == WF_CONN_OBSERVER) {
                 send_end(server, conn->id);
             }
         }
@@ -306,9 +306,6 @@ static void close_all(struct wf_meta_server *server)
 {
     for (int i = 0; i < WF_SERVER_BUCKETS; i++) {
         while (server->buckets[i] != NULL) {
-            if (server->buckets[i]->kind == WF_CONN_OBSERVER && server->end.status != WF_OK) {
-                send_end(server, server->buckets[i]->id);
-            }
             wf_server_conn_drop(server, server->buckets[i]->id);
         }
     }
@@ -319,12 +316,14 @@ static void close_all(struct wf_meta_server *server)
     wf_timer_cancel(server->loop, &server->tick);
 }
 
-/* ENDING: over when nobody is connected any more, or when waiting for goodbyes took too long. */
+/* ENDING: over when nobody who lives is connected any more, or when waiting for goodbyes took too
+ * long. */
 static void ending(struct wf_meta_server *server)
 {
     bool waits = false;
     for (uint32_t i = 0; i < server->rank_count; i++) {
-        waits = waits || server->ranks[i].conn != 0;
+        const struct wf_server_rank *rank = &server->ranks[i];
+        waits = waits || (rank->conn != 0 && !wf_server_is_silent(server, rank));
     }
     uint64_t waited = wf_server_now(server) - server->ending_ns;
     if (waits && waited < server->options.timeouts.join_ns) {
@@ -389,6 +388,7 @@ static void on_tick(struct wf_timer *timer)
     struct wf_meta_server *server =
         (struct wf_meta_server *)((char *)timer - offsetof(struct wf_meta_server, tick));
     uint64_t now = wf_server_now(server);
+    wf_server_excuse_own_absence(server);
     if (server->state < WF_SERVER_ENDING) {
         drop_silent(server);
         wf_server_check_leases(server);

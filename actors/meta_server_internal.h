@@ -210,6 +210,10 @@ void wf_server_on_heartbeat(struct wf_meta_server *server, struct wf_server_rank
 void wf_server_on_leave(struct wf_meta_server *server, struct wf_server_rank *rank,
                         const struct wf_frame_leave *leave);
 void wf_server_on_rank_closed(struct wf_meta_server *server, struct wf_server_rank *rank);
+/* Nothing was heard of it for its lease and a margin. */
+bool wf_server_is_silent(const struct wf_meta_server *server, const struct wf_server_rank *rank);
+/* Each tick, first: if it was the server that was away, everybody's lease begins anew. */
+void wf_server_excuse_own_absence(struct wf_meta_server *server);
 /* Fences who was silent for a lease. */
 void wf_server_check_leases(struct wf_meta_server *server);
 /* IDLE: readmits who was fenced and is heard again. */

@@ -416,25 +416,40 @@ void wf_server_on_rank_closed(struct wf_meta_server *server, struct wf_server_ra
     }
 }
 
-void wf_server_check_leases(struct wf_meta_server *server)
+static uint64_t lease_and_margin(const struct wf_meta_server *server)
 {
-    uint64_t lease = server->options.timeouts.lease_ns, now = wf_server_now(server);
-    uint64_t limit = lease + lease / WF_LEASE_MARGIN_PART;
-    if (now - server->tick_ns > lease / 2) { /* it was the server that was away */
+    uint64_t lease = server->options.timeouts.lease_ns;
+    return lease + lease / WF_LEASE_MARGIN_PART;
+}
+
+bool wf_server_is_silent(const struct wf_meta_server *server, const struct wf_server_rank *rank)
+{
+    return wf_server_now(server) - rank->heard_ns > lease_and_margin(server);
+}
+
+void wf_server_excuse_own_absence(struct wf_meta_server *server)
+{
+    uint64_t now = wf_server_now(server);
+    if (now - server->tick_ns > server->options.timeouts.lease_ns / 2) {
         for (uint32_t i = 0; i < server->rank_count; i++) {
             server->ranks[i].heard_ns = now;
         }
     }
     server->tick_ns = now;
+}
+
+void wf_server_check_leases(struct wf_meta_server *server)
+{
+    uint64_t now = wf_server_now(server);
     for (uint32_t i = 0; i < server->rank_count; i++) {
         struct wf_server_rank *rank = &server->ranks[i];
         bool leased = rank->presence == WF_PRESENT || rank->presence == WF_GREETED;
-        if (!leased || now - rank->heard_ns <= limit) {
+        if (!leased || !wf_server_is_silent(server, rank)) {
             continue;
         }
         char silent[WF_DURATION_TEXT];
         struct wf_culprit why;
-        wf_duration_format(limit, silent);
+        wf_duration_format(lease_and_margin(server), silent);
         wf_server_blame(rank, &why, "was lost: %s for %s (its lease and a margin)",
                         rank->evicted ? "it missed a deadline and was not renewed"
                                       : "nothing was heard of it",

@@ -81,7 +81,8 @@ void wf_server_report_round(struct wf_meta_server *server, bool committed)
     report->engines = server->units;
     report->engines_count = 0;
     for (uint32_t e = 0; e < server->options.engines; e++) {
-        if (server->engines[e].unit == WF_UNIT_DECIDED) {
+        const struct wf_server_engine *engine = &server->engines[e];
+        if (engine->unit == WF_UNIT_DECIDED && wf_server_engine_is_full(server, engine)) {
             server->units[report->engines_count++].engine = e;
         }
     }

@@ -381,6 +381,7 @@ Test(meta_server, the_job_ends_when_all_is_done_and_waits_for_goodbyes)
     puppet_send(world_train(&w), WF_FRAME_idle, &idle);
     puppet_expect(world_train(&w), WF_FRAME_leave);
     puppet_expect(world_infer(&w, 0), WF_FRAME_leave);
+    puppet_expect(observer, WF_FRAME_leave);
     const struct wf_frame_note note = {.rank = 77, .elements_checked = 5};
     puppet_send(world_infer(&w, 0), WF_FRAME_note, &note);
     const struct wf_frame *frame = puppet_expect(observer, WF_FRAME_note);
@@ -390,12 +391,54 @@ Test(meta_server, the_job_ends_when_all_is_done_and_waits_for_goodbyes)
     puppet_drop(world_train(&w));
     const struct wf_frame_leave leave = {.reason = "done"};
     puppet_send(world_infer(&w, 0), WF_FRAME_leave, &leave);
-    puppet_expect(observer, WF_FRAME_leave);
-    world_run(&w, 10 * PUPPET_MS);
+    world_run(&w, 50 * PUPPET_MS);
     cr_assert(w.ended);
     cr_assert_eq(w.why.status, WF_CLOSED);
     cr_assert(strstr(w.why.text, "the job is complete: every engine has version") != NULL, "%s",
               w.why.text);
+}
+
+Test(meta_server, the_end_does_not_wait_for_the_goodbye_of_a_silent_rank)
+{
+    world_open(&w, 2, 1, NULL);
+    world_start(&w);
+    world_commit(&w, 1);
+    const struct wf_frame_idle idle = {.version = world_infer(&w, 0)->live};
+    const struct wf_frame_leave leave = {.reason = "done"};
+    puppet_send(world_train(&w), WF_FRAME_idle, &idle);
+    puppet_expect(world_infer(&w, 1), WF_FRAME_leave);
+    world_infer(&w, 1)->silent = true; /* frozen: it neither answers nor closes */
+    puppet_send(world_train(&w), WF_FRAME_leave, &leave);
+    puppet_send(world_infer(&w, 0), WF_FRAME_leave, &leave);
+    world_run(&w, 300 * PUPPET_MS);
+    cr_assert_not(w.ended, "its lease still runs");
+    world_run(&w, 1000 * PUPPET_MS);
+    cr_assert(w.ended);
+}
+
+Test(meta_server, a_report_lists_the_engines_that_serve)
+{
+    world_open(&w, 2, 1, NULL);
+    struct puppet *observer = world_guest(&w, NULL);
+    world_start(&w);
+    struct puppet *a = world_infer(&w, 0), *b = world_infer(&w, 1);
+    puppet_publish(world_train(&w), 1);
+    struct wf_round_key key = puppet_open(a);
+    puppet_vote(a, key, true);
+    puppet_vote(b, key, true);
+    puppet_expect(b, WF_FRAME_decide);
+    b->silent = true; /* after the decision, before its flip */
+    puppet_expect(a, WF_FRAME_decide);
+    puppet_key(a, WF_FRAME_quiesced, key);
+    puppet_expect(a, WF_FRAME_flip);
+    puppet_flipped(a, key);
+    puppet_expect(a, WF_FRAME_resume);
+    puppet_resumed(a, key);
+    const struct wf_frame *frame = puppet_expect(observer, WF_FRAME_round_report);
+    cr_assert_eq(frame->round_report.state, WF_REPORT_COMMITTED);
+    cr_assert_eq(frame->round_report.engines_count, 1);
+    cr_assert_eq(frame->round_report.engines[0].engine, 0);
+    cr_assert_eq(frame->round_report.culprit.rank, 1);
 }
 
 Test(meta_server, observers_hear_of_the_plan_and_of_rounds)
