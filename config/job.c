@@ -11,7 +11,7 @@
 #include "config/units.h"
 #include "config/yaml_check.h"
 
-enum { SAID_MAX = 200 };
+enum { SAID_MAX = 200, KEY_MAX = 64 };
 
 /* Shorter ones would keep the loops awake, sums with longer ones could wrap. */
 #define TIMEOUT_MIN_NS UINT64_C(1000000)
@@ -167,6 +167,30 @@ static const struct wf_yaml_reserved reserved_keys[] = {
     {"families"},      {"faults"},         {"transport.interfaces"}, {"transport.transit_budget"},
     {"transport.ucx"}, {"server.journal"}, {"server.token_file"},
 };
+
+static void visit_fields(const cyaml_schema_field_t *fields, const char *before,
+                         wf_job_visit_t *visit, void *user)
+{
+    for (const cyaml_schema_field_t *field = fields; field->key != NULL; field++) {
+        char path[KEY_MAX];
+        int len =
+            snprintf(path, sizeof path, "%s%s%s", before, before[0] != '\0' ? "." : "", field->key);
+        WF_ASSERT(len < KEY_MAX);
+        bool optional = (field->value.flags & CYAML_FLAG_OPTIONAL) != 0;
+        visit(user, path, optional ? WF_JOB_KEY_OPTIONAL : WF_JOB_KEY_NEEDED);
+        if (field->value.type == CYAML_MAPPING) {
+            visit_fields(field->value.mapping.fields, path, visit, user);
+        }
+    }
+}
+
+void wf_job_keys(wf_job_visit_t *visit, void *user)
+{
+    visit_fields(single_fields, "", visit, user);
+    for (size_t i = 0; i < sizeof reserved_keys / sizeof reserved_keys[0]; i++) {
+        visit(user, reserved_keys[i].path, WF_JOB_KEY_LATER);
+    }
+}
 
 /* --- turning it into plain values
  * ------------------------------------------------------------------ */

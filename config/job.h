@@ -1,9 +1,9 @@
 /* job.h - a job file: one YAML document checked against a schema, turned into plain values.
  *
- * The schema is a table (config/job.c) that also prints docs/job-file.md's reference. An error
- * names the file, the line, the key, what was expected, and the nearest valid key. Keys of later
- * versions are known by name and refused as "not supported yet". Relative paths are relative to the
- * job file's folder; `~` and variables are not expanded.
+ * The schema is a table (config/job.c); docs/job-file.md says what each key means, and a test holds
+ * the two together. An error names the file, the line, the key, what was expected, and the nearest
+ * valid key. Keys of later versions are known by name and refused as "not supported yet". Relative
+ * paths are relative to the job file's folder; `~` and variables are not expanded.
  */
 #ifndef WEFT_CONFIG_JOB_H
 #define WEFT_CONFIG_JOB_H
@@ -62,6 +62,12 @@ struct wf_job_file {
 
 /* Reads the file; the sentence of an error begins with its path. IO: it cannot be read. */
 enum wf_status wf_job_load(const char *path, struct wf_job_file *job_out, struct wf_error *error);
+
+/* Visits every key that a job file may have, with its path ("infer.spec"), a mapping before what is
+ * in it; then those that are known and not supported yet. */
+enum wf_job_key { WF_JOB_KEY_NEEDED, WF_JOB_KEY_OPTIONAL, WF_JOB_KEY_LATER };
+typedef void wf_job_visit_t(void *user, const char *path, enum wf_job_key kind);
+void wf_job_keys(wf_job_visit_t *visit, void *user);
 /* The same from memory: any bytes. `path` only decides what relative paths mean. */
 enum wf_status wf_job_parse(const char *path, const char *text, size_t len,
                             struct wf_job_file *job_out, struct wf_error *error);
