@@ -21,6 +21,7 @@
 #include "runtime/status.h"
 
 enum { WF_PROTOCOL_MIN = 1, WF_PROTOCOL_MAX = 1, WF_PROOF_MAX = 64, WF_NONCE_MAX = 32 };
+enum { WF_REGIONS_MAX = 4096, WF_PLACES_MAX = 65536 }; /* of one source; places: its tensors */
 enum { WF_ROLE_RANK, WF_ROLE_OBSERVER };
 enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_report.state */
 
@@ -40,7 +41,7 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
 #define WF_FIELDS_chunk(F) \
     F(U64, op, UINT32_MAX) F(U64, chunk, UINT32_MAX) F(U64, digest, UINT64_MAX)
 #define WF_FIELDS_place(F) \
-    F(U64, region, 4096) F(U64, offset, UINT64_MAX) F(U64, len_bytes, UINT64_MAX)
+    F(U64, region, WF_REGIONS_MAX) F(U64, offset, UINT64_MAX) F(U64, len_bytes, UINT64_MAX)
 #define WF_FIELDS_span(F) F(TEXT, name, 32) F(U64, start_ns, UINT64_MAX) F(U64, end_ns, UINT64_MAX)
 #define WF_FIELDS_transport(F) F(TEXT, name, 32) F(U64, edges, UINT32_MAX) F(U64, bytes, UINT64_MAX)
 
@@ -163,10 +164,10 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
     F(HASH, edge, 0)
 /* One frame a region, its fd beside it; the last has `last` = 1. */
 #define WF_FIELDS_peer_region(F)                                                     \
-    F(U64, index, 4096) F(U64, slot, 1) F(TEXT, transport, 32) F(BYTES, handle, 256) \
+    F(U64, index, WF_REGIONS_MAX) F(U64, slot, 1) F(TEXT, transport, 32) F(BYTES, handle, 256) \
     F(U64, len_bytes, UINT64_MAX) F(U64, last, 1)
 /* Where the source's tensors are: one `place` for each tensor of its layout. */
-#define WF_FIELDS_peer_places(F) F(U64, slot, 1) F(LIST, places, place, 65536)
+#define WF_FIELDS_peer_places(F) F(U64, slot, 1) F(LIST, places, place, WF_PLACES_MAX)
 #define WF_FIELDS_grant_request(F) F(KEY, round, 0)
 #define WF_FIELDS_grant(F) F(KEY, round, 0) F(U64, slot, 1)
 #define WF_FIELDS_digest_request(F) F(KEY, round, 0)

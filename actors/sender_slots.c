@@ -168,9 +168,27 @@ void sender_slots_copied(struct wf_sender *sender)
 /* --- making and freeing
  * --------------------------------------------------------------------------- */
 
+/* What a reader could not be told of is refused here, not when it asks. */
+static enum wf_status check_limits(const struct wf_sender *sender, struct wf_error *error)
+{
+    uint32_t regions = sender->rank->options.region_count;
+    uint32_t tensors = sender->rank->layout->tensor_count;
+    if (regions > WF_REGIONS_MAX || tensors > WF_PLACES_MAX) {
+        return wf_error_set(error, WF_NO_RESOURCE,
+                            "%u regions with %u tensors; expected at most %d with %d: register "
+                            "allocations, not tensors",
+                            regions, tensors, WF_REGIONS_MAX, WF_PLACES_MAX);
+    }
+    return WF_OK;
+}
+
 enum wf_status sender_slots_init(struct wf_sender *sender, struct wf_error *error)
 {
     const struct wf_layout *layout = sender->rank->layout;
+    enum wf_status limits = check_limits(sender, error);
+    if (limits != WF_OK) {
+        return limits;
+    }
     wf_batch_init(&sender->copy_batch, sender->rank->loop, &sender->actor,
                   sender->rank->options.capacity_jobs, "snapshot", copy_items);
     if (sender->rank->options.publish != WF_PUBLISH_SNAPSHOT) {

@@ -324,3 +324,18 @@ Test(sender, each_round_waits_its_own_time)
     cr_assert_gt(sender->peers->timer.due_ns, due_ns);
     stage_close(&stage);
 }
+
+Test(sender, more_regions_than_a_reader_can_be_told_of)
+{
+    struct stage stage;
+    struct wf_error error = {0};
+    struct wf_sender *sender = NULL;
+    stage_open(&stage, &plain);
+    struct wf_rank_options *options = &stage_train(&stage, 0)->rank.options;
+    uint32_t regions = options->region_count;
+    options->region_count = WF_REGIONS_MAX + 1;
+    cr_expect_eq(wf_sender_new(&stage_train(&stage, 0)->rank, &sender, &error), WF_NO_RESOURCE);
+    cr_expect(strstr(error.text, "4097 regions") != NULL, "%s", error.text);
+    options->region_count = regions;
+    stage_close(&stage);
+}
