@@ -32,7 +32,8 @@ struct arguments {
 };
 
 static const struct argp_option options[] = {
-    {"json", 'j', "FILE", 0, "write samples, medians and limits to FILE (- is standard output)", 0},
+    {"json", 'j', "FILE", 0,
+     "write samples, medians and limits to FILE as JSON (- is standard output)", 0},
     {"pairs", 'n', "N", 0, "measure N interleaved pairs (1 to 1000, default 15)", 0},
     {0},
 };
@@ -161,7 +162,8 @@ int wf_cmd_bench(int argc, char **argv)
         .options = options,
         .parser = parse,
         .args_doc = "NAME",
-        .doc = "Runs one benchmark and, where there is one, its physical limit in the same run.\v",
+        .doc = "Runs one benchmark and, where it has one, measures its physical limit in the same "
+               "run.\v",
         .help_filter = list_benchmarks,
     };
     struct arguments arguments = {0};

@@ -22,7 +22,7 @@ struct arguments {
 };
 
 static const struct argp_option options[] = {
-    {"model", 'm', "CONFIG", 0, "show: config.json, or a Hugging Face folder", 0},
+    {"model", 'm', "CONFIG", 0, "show: a config.json or a Hugging Face folder", 0},
     {"spec", 's', "SPEC", 0, "show: for example megatron:tp=2,pp=2 or vllm:tp=2", 0},
     {"rank", 'r', "R", 0, "show: the rank (default 0)", 0},
     {"json", 'j', "FILE", 0, "write the result to FILE as JSON (- is standard output)", 0},
@@ -202,8 +202,10 @@ int wf_cmd_layout(int argc, char **argv)
         .options = options,
         .parser = parse,
         .args_doc = "show --model CONFIG --spec SPEC [--rank R]\ncheck DIR...",
-        .doc = "Shows the pieces of one rank, or holds derived layouts against fixtures of what "
-               "frameworks really did (one line a case; exit 1 if one differs or is refused).",
+        .doc = "show: prints the tensors of one rank and what they hold of which parameter. check: "
+               "derives the layouts of each DIR from its case.json and compares them with what the "
+               "framework really made; one line a case, exit status 1 if one differs or is "
+               "refused.",
     };
     struct arguments arguments = {0};
     argp_err_exit_status = WF_EXIT_USAGE;

@@ -13,7 +13,7 @@
 #include "tools/files/atomic.h"
 #include "tools/files/make_checkpoint.h"
 
-enum { OPTION_LAYERS = 0x100, OPTION_DTYPE, OPTION_SHARDS, OPTION_JSON, OPTION_FORCE };
+enum { OPTION_LAYERS = 0x100, OPTION_DTYPE, OPTION_SHARDS, OPTION_FORCE };
 
 struct arguments {
     struct wf_make_options make;
@@ -21,13 +21,14 @@ struct arguments {
 };
 
 static const struct argp_option options[] = {
-    {"model", 'm', "CONFIG.json", 0, "the model's config, or a folder that has one (needed)", 0},
+    {"model", 'm', "CONFIG.json", 0, "the model: a config.json or a Hugging Face folder (needed)",
+     0},
     {"out", 'o', "DIR", 0, "the folder to make (needed)", 0},
     {"layers", OPTION_LAYERS, "N", 0, "only the first N layers", 0},
     {"dtype", OPTION_DTYPE, "D", 0, "f32, f16 or bf16 (default: the config's)", 0},
-    {"shards", OPTION_SHARDS, "N", 0, "so many files and an index (default 1: one file)", 0},
+    {"shards", OPTION_SHARDS, "N", 0, "this many files and an index (default 1: one file)", 0},
     {"force", OPTION_FORCE, NULL, 0, "write over a folder that holds something else", 0},
-    {"json", OPTION_JSON, "FILE", 0, "write what was made to FILE (- is standard output)", 0},
+    {"json", 'j', "FILE", 0, "write what was made to FILE as JSON (- is standard output)", 0},
     {0},
 };
 
@@ -83,7 +84,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case 'o':
         set_once(state, &arguments->make.folder, "--out", argument);
         return 0;
-    case OPTION_JSON:
+    case 'j':
         set_once(state, &arguments->json, "--json", argument);
         return 0;
     case OPTION_LAYERS:
@@ -161,7 +162,7 @@ int wf_cmd_make_checkpoint(int argc, char **argv)
         .parser = parse,
         .doc = "Writes a Hugging Face folder with the exact names and shapes of a model, filled "
                "with values that follow from tensor name and index (docs/checkpoint-values.md). "
-               "What is there and equal is kept.",
+               "What is there already and equal is kept.",
     };
     unsigned shown = 0;
     struct arguments arguments = {.make = {.shards = 1}};

@@ -26,11 +26,10 @@ struct arguments {
 enum { KEY_PARAM = 256, KEY_PER_HOST };
 
 static const struct argp_option options[] = {
-    {"model", 'm', "CONFIG.json", 0, "the model: a config.json, or a Hugging Face folder", 0},
+    {"model", 'm', "CONFIG.json", 0, "the model: a config.json or a Hugging Face folder", 0},
     {"train", 't', "SPEC", 0, "the trainer, for example megatron:tp=4,pp=2,dp=2", 0},
     {"infer", 'i', "SPEC", 0,
-     "engines, for example vllm:tp=2,engines=4; may be given again: ranks are numbered in order",
-     0},
+     "engines, for example vllm:tp=2,engines=4; may be repeated: ranks are numbered in order", 0},
     {"rank", 'r', "SIDE:R", 0, "only this rank's edges or boxes, for example infer:0", 0},
     {"link", 'l', "GBPS", 0,
      "what a host's link carries each way, in 10^9 bits per second: gives the lower bound of the "
@@ -39,7 +38,7 @@ static const struct argp_option options[] = {
     {"per-host", KEY_PER_HOST, "N", 0,
      "ranks of one side that share a host and its link (default 8)", 0},
     {"param", KEY_PARAM, "NAME", 0, "explain: the parameter, by its Hugging Face name", 0},
-    {"json", 'j', "FILE", 0, "write the figures to FILE (- is standard output)", 0},
+    {"json", 'j', "FILE", 0, "write the figures to FILE as JSON (- is standard output)", 0},
     {0},
 };
 
@@ -322,11 +321,11 @@ int wf_cmd_plan(int argc, char **argv)
         .options = options,
         .parser = parse,
         .args_doc = "--model CONFIG.json --train SPEC --infer SPEC...\n"
-                    "explain --param NAME --model CONFIG.json --train SPEC --infer SPEC...",
+                    "explain --param NAME ...",
         .doc =
             "Plans a job without data: which rank reads which boxes of which, how many bytes, "
-            "how evenly, and whether every element arrives exactly once. With \"explain\": every "
-            "box of one parameter.\v"
+            "how evenly, and whether every element arrives exactly once. With \"explain\" and the "
+            "same options: every box of one parameter.\v"
             "--json gives hash, ops, bytes_unique, bytes_moved, egress_max_over_mean, "
             "ingress_max_over_mean, build_seconds, bound_seconds (null without --link), proof "
             "and classes. Hosts are imagined: no host has ranks of both sides.",

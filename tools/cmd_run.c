@@ -19,8 +19,8 @@ struct arguments {
 };
 
 static const struct argp_option options[] = {
-    {"json", 'j', "FILE", 0, "write the report as JSON (- is standard output)", 0},
-    {"timeline", 't', "FILE.svg", 0, "draw the rounds of every rank as a picture", 0},
+    {"json", 'j', "FILE", 0, "write the report to FILE as JSON (- is standard output)", 0},
+    {"timeline", 't', "FILE.svg", 0, "draw what each rank did when, as a picture", 0},
     {"quiet", 'q', 0, 0, "no progress and no table", 0},
     {"rank", 'r', "SIDE:R", 0,
      "be only this rank (train:0, infer:3); needs --server or the job's server.address", 0},
@@ -140,7 +140,7 @@ int wf_cmd_run(int argc, char **argv)
         parse_option,
         "JOB.yaml",
         "Runs a job: moves the weights of every published version from its trainer ranks to its "
-        "inference ranks, checks them, and reports.\v"
+        "inference ranks, checks them and reports. docs/job-file.md describes job files.\v"
         "Exit status: 0 if every version was committed and every element is right; 2 if the "
         "command line, the job file or a SPEC is wrong; 1 for everything else.",
         0,

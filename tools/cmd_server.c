@@ -200,8 +200,8 @@ int wf_cmd_server(int argc, char **argv)
         options,
         parse_option,
         "JOB.yaml",
-        "Runs the MetaServer of a job: discovery, agreement, rounds. Prints \"listening on "
-        "ADDRESS\" when ranks may come.",
+        "Runs the MetaServer of a job, which its ranks join (weft run --rank). Prints "
+        "\"listening on ADDRESS\" when they may come.",
         0,
         0,
         0};

@@ -15,9 +15,9 @@ enum { WF_EXIT_OK = 0, WF_EXIT_FAILED = 1, WF_EXIT_USAGE = 2 };
 #define WF_COMMAND_MAP(X) \
     X("run", wf_cmd_run, "run a whole job on this host, or one rank of it") \
     X("server", wf_cmd_server, "run the MetaServer of a job") \
-    X("plan", wf_cmd_plan, "dry run of a plan: ops, bytes, balance, proof") \
-    X("layout", wf_cmd_layout, "show a rank's pieces, or check layouts against fixtures") \
-    X("bench", wf_cmd_bench, "one benchmark with its limit in the same run") \
+    X("plan", wf_cmd_plan, "plan a job without data: boxes, bytes, balance, proof") \
+    X("layout", wf_cmd_layout, "show what a rank holds, or check layouts against fixtures") \
+    X("bench", wf_cmd_bench, "measure one thing beside its physical limit") \
     X("make-checkpoint", wf_cmd_make_checkpoint, "write a Hugging Face folder of known values") \
     /* end */
 /* clang-format on */

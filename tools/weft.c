@@ -23,14 +23,15 @@ static void print_help(FILE *out)
 {
     fprintf(
         out,
-        "usage: weft COMMAND [OPTION...]\n\n"
+        "Usage: weft COMMAND [OPTION...]\n\n"
         "Moves model weights from trainer ranks to inference ranks, one version at a time.\n\n");
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         fprintf(out, "  %-16s %s\n", commands[i].name, commands[i].help);
     }
     fprintf(out,
-            "\n`weft COMMAND --help` says more. Exit status: 0 success; 2 the command line, a\n"
-            "SPEC or a job file is wrong and nothing was started; 1 everything else.\n");
+            "\n`weft COMMAND --help` says more; `weft --version` prints the version.\n"
+            "Exit status: 0 for success; 2 if the command line, a SPEC or a job file is wrong and\n"
+            "nothing was started; 1 for everything else.\n");
 }
 
 /* Descriptors 0 to 2 that are closed would be given to files and sockets, and our messages to
