@@ -4,6 +4,7 @@
 Each case is a function named case_*; without a case all run. Prints one line a check; exits 1 at the first
 that fails. Uses Python's standard library only. WEFT is the program; the working directory is the source root.
 """
+import concurrent.futures
 import fcntl
 import json
 import os
@@ -318,6 +319,44 @@ def case_server_killed():
         status, report = job.end()
         check(status == 1 and report["ok"] is False, "exit status 1")
         check("server" in job.text, "the server is named", job.text[-500:])
+
+
+BRIEF = ("timeouts: {lease: 1s, heartbeat: 150ms, round: 20s, quiesce: 2s, flip: 5s, join: 6s, connect: 10s, "
+         "repeat: 300ms}\n")
+
+
+def frozen_case(words, seconds, good, says):
+    name = f"{words[-1]} stopped {f'for {seconds} s' if seconds else 'for good'}"
+    with Work() as work:
+        job = Watched(work.job(versions=5, extra=BRIEF))
+        job.until(r"version 2 of \d+ committed")
+        pid = child_pid(job.process.pid, *words)
+        os.kill(pid, signal.SIGSTOP)
+        if seconds:
+            limit = time.monotonic() + seconds
+            while time.monotonic() < limit:
+                job.pump(0.1)
+            os.kill(pid, signal.SIGCONT)
+        status, report = job.end()
+        check((status == 0) is good and report["ok"] is good, f"{name}: the job's fate", job.text[-3000:])
+        check(re.search(says, job.text.replace("\r\n", "\n"), re.M), f"{name}: is named", job.text[-3000:])
+        check(sum(v["elements_wrong"] + v["torn_reads"] for v in report["versions"]) == 0, f"{name}: nothing is wrong")
+        check(not os.path.exists(f"/proc/{pid}"), f"{name}: is gone")
+
+
+def case_frozen():
+    """A process that stops for good is named within the deadlines; what stood still for a while is none."""
+    rows = [  # who, for how long (None: for good), the job's fate, what is said
+        (("--rank", "train:1"), None, False, r"train rank 1 \(host .*\) was lost and has not come back within 6 s"),
+        (("--rank", "infer:3"), None, False, r"infer rank 3 \(host .*, engine 1\) was lost|infer rank 3 did not get|: infer rank 3$"),
+        (("--reader", "1"), None, False, r"infer rank [23] .* did not stop serving for version \S+ within 2 s"),
+        (("--rank", "train:1"), 3, True, ""),
+        (("--rank", "infer:3"), 3, True, ""),
+        (("server",), 3, True, ""),
+    ]
+    with concurrent.futures.ThreadPoolExecutor(len(rows)) as together:  # they only wait
+        for future in [together.submit(frozen_case, *row) for row in rows]:
+            future.result()
 
 
 def case_twice():

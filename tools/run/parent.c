@@ -17,6 +17,7 @@
 #include "tools/commands.h"
 
 #define STOP_WAIT_NS (5 * WF_PARENT_SECOND_NS)
+#define END_WAIT_NS (10 * WF_PARENT_SECOND_NS) /* from the server's end to that of its ranks */
 
 enum { LIMIT_BYTES_MAX = 256 << 20, LIMIT_BYTES_MIN = 64 << 20 };
 
@@ -52,16 +53,19 @@ void wf_parent_complain(struct parent *p, const char *text)
 static void timer_fired(struct wf_timer *timer)
 {
     struct parent *p = (struct parent *)((char *)timer - offsetof(struct parent, timer));
+    char who[160], line[300];
     if (p->state == STOPPING) {
         wf_loop_stop(p->loop);
-    } else if (p->state == FINISHING) {
-        wf_parent_complain(p, "the job did not end within 30 s of its last version");
-        wf_parent_stop(p, true);
-    } else {
-        wf_parent_complain(p,
-                           "some inference ranks sent no account of the last version within 120 s");
-        wf_parent_stop(p, true);
+        return;
     }
+    if (p->state == FINISHING) {
+        wf_parent_name_running(p, who, sizeof who);
+    } else {
+        wf_parent_name_awaited(p, who, sizeof who);
+    }
+    snprintf(line, sizeof line, "waited too long for %s: %s", p->timer.name, who);
+    wf_parent_complain(p, line);
+    wf_parent_stop(p, true);
 }
 
 static void signal_came(struct wf_watch *watch, unsigned events)
@@ -70,6 +74,10 @@ static void signal_came(struct wf_watch *watch, unsigned events)
     struct parent *p = (struct parent *)((char *)watch - offsetof(struct parent, signals));
     struct signalfd_siginfo info;
     if (read(watch->fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (p->state == STOPPING) { /* somebody is in a hurry */
+            wf_loop_stop(p->loop);
+            return;
+        }
         wf_parent_complain(p, "interrupted; ending the job");
         wf_parent_stop(p, true);
     }
@@ -100,6 +108,8 @@ static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
             snprintf(line, sizeof line, "lost the server at %s: %s", p->server, wire->text);
             wf_parent_complain(p, line);
             wf_parent_stop(p, true);
+        } else if (p->state == FINISHING) {
+            wf_parent_arm(p, END_WAIT_NS, "the end of processes whose job is over");
         }
     }
     return WF_FREE;
@@ -141,14 +151,13 @@ static enum wf_status prepare(struct parent *p, struct wf_error *error)
     wf_stderr_log_init(&p->log, p->loop, "weft run");
     wf_actor_init(&p->actor, p->loop, "parent", handle);
     status = watch_signals(p, error);
-    uint64_t weights = 0;
     for (uint32_t i = 0; i < p->setup->model->param_count; i++) {
         const struct wf_param *param = &p->setup->model->params[i];
-        weights += param->elements * wf_dtype_bytes(param->dtype);
+        p->weights_bytes += param->elements * wf_dtype_bytes(param->dtype);
     }
-    uint64_t bytes = weights < LIMIT_BYTES_MIN   ? LIMIT_BYTES_MIN
-                     : weights > LIMIT_BYTES_MAX ? LIMIT_BYTES_MAX
-                                                 : weights;
+    uint64_t bytes = p->weights_bytes < LIMIT_BYTES_MIN   ? LIMIT_BYTES_MIN
+                     : p->weights_bytes > LIMIT_BYTES_MAX ? LIMIT_BYTES_MAX
+                                                          : p->weights_bytes;
     return status == WF_OK ? wf_limit_init(&p->limit, bytes, error) : status;
 }
 
@@ -218,7 +227,8 @@ int wf_parent_run(struct wf_run_setup *setup, const struct wf_parent_options *op
     /* With drop_to_latest trainers do not wait: only the newest version has to arrive. */
     p->allowed = setup->job.policy.drop_to_latest ? setup->job.run.versions : 1;
     p->noted = calloc(setup->infer_ranks, sizeof *p->noted);
-    WF_ASSERT(p->noted != NULL);
+    p->held_step = calloc(setup->infer_ranks, sizeof *p->held_step);
+    WF_ASSERT(p->noted != NULL && p->held_step != NULL);
     snprintf(p->report.job, sizeof p->report.job, "%s", setup->job.name);
     p->report.versions_wanted = setup->job.run.versions;
     p->report.every = setup->job.policy.every;
@@ -242,12 +252,14 @@ int wf_parent_run(struct wf_run_setup *setup, const struct wf_parent_options *op
         p->failed = true;
     }
     finish(p);
+    wf_parent_check_end(p);
     p->report.failed = p->failed;
     wf_progress_clear(&p->progress);
     bool good = options->quiet || print_table(p);
     good = write_reports(p) && wf_report_ok(&p->report) && good;
     wf_report_fini(&p->report);
     free(p->noted);
+    free(p->held_step);
     free(p);
     return good ? WF_EXIT_OK : WF_EXIT_FAILED;
 }

@@ -158,6 +158,21 @@ static void name_child(const struct wf_child *child, char *name, size_t size)
     }
 }
 
+void wf_parent_name_running(const struct parent *p, char *text, size_t size)
+{
+    uint32_t count = 0;
+    text[0] = '\0';
+    for (uint32_t i = 0; i < p->children.count; i++) {
+        const struct wf_child *child = &p->children.children[i];
+        if (child->pid > 0 && child->kind != WF_CHILD_READER) { /* readers end with the job */
+            char name[60];
+            name_child(child, name, sizeof name);
+            wf_parent_list(text, size, name, count++);
+        }
+    }
+    wf_parent_list_end(text, size, count);
+}
+
 /* An engine that lost a rank serves nothing until its next version: no account of this one comes.
  */
 static void excuse_engine(struct parent *p, const struct wf_child *child)
@@ -188,12 +203,13 @@ static void child_ended(void *user, struct wf_child *child, bool clean, const ch
 {
     struct parent *p = user;
     bool ending = p->state == STOPPING || p->state == FINISHING;
+    /* Whoever ends by itself has said why, and would do so again. */
     bool crashed = WIFSIGNALED(child->exit_status) && WTERMSIG(child->exit_status) != SIGTERM;
     char line[200], name[60];
     name_child(child, name, sizeof name);
     if (!clean && (p->state != STOPPING || crashed)) {
-        bool again =
-            p->state != STOPPING && child->kind != WF_CHILD_SERVER && child->starts < STARTS_MAX;
+        bool again = crashed && p->state != STOPPING && child->kind != WF_CHILD_SERVER &&
+                     child->starts < STARTS_MAX;
         snprintf(line, sizeof line, "%s %s%s", name, text, again ? "; starting it again" : "");
         wf_parent_complain(p, line);
         if (again && start_again(p, child)) {

@@ -9,8 +9,57 @@
 #include <string.h>
 #include <unistd.h>
 
-#define NOTES_WAIT_NS (120 * WF_PARENT_SECOND_NS)
-#define FINISH_WAIT_NS (30 * WF_PARENT_SECOND_NS)
+#define FINISH_WAIT_NS (30 * WF_PARENT_SECOND_NS)      /* beside the time that a lost rank has */
+#define CHECK_BYTES_PER_S (20 * 1000 * UINT64_C(1000)) /* a slow host that checks the weights */
+
+enum { NAMED_MAX = 4 };
+
+/* --- names ---------------------------------------------------------------------------------- */
+void wf_parent_list(char *text, size_t size, const char *name, uint32_t before)
+{
+    size_t len = strlen(text);
+    if (before < NAMED_MAX) {
+        snprintf(text + len, size - len, "%s%s", before > 0 ? ", " : "", name);
+    }
+}
+
+void wf_parent_list_end(char *text, size_t size, uint32_t count)
+{
+    size_t len = strlen(text);
+    if (count > NAMED_MAX) {
+        snprintf(text + len, size - len, " and %u more", count - NAMED_MAX);
+    }
+}
+
+/* The account of the settled version is wanted and has not come. */
+static bool is_awaited(const struct parent *p, uint32_t rank)
+{
+    const struct wf_report_round *round = wf_report_last(&p->report, p->settled);
+    if (round == NULL || round->frame.state != WF_REPORT_COMMITTED || p->noted[rank]) {
+        return false;
+    }
+    uint32_t engine = wf_run_place(p->setup, rank).engine;
+    for (uint32_t e = 0; e < round->frame.engines_count; e++) {
+        if (round->frame.engines[e].engine == engine) {
+            return true;
+        }
+    }
+    return false; /* its engine does not serve this version */
+}
+
+void wf_parent_name_awaited(const struct parent *p, char *text, size_t size)
+{
+    uint32_t count = 0;
+    text[0] = '\0';
+    for (uint32_t i = 0; i < p->setup->infer_ranks; i++) {
+        if (is_awaited(p, i)) {
+            char name[40];
+            snprintf(name, sizeof name, "infer rank %u", i);
+            wf_parent_list(text, size, name, count++);
+        }
+    }
+    wf_parent_list_end(text, size, count);
+}
 
 /* --- the gate ----------------------------------------------------------------------------------
  */
@@ -29,7 +78,8 @@ void wf_parent_open_gate(struct parent *p)
     if (p->settled >= p->report.versions_wanted) {
         p->state = FINISHING;
         tell_trainers(p, "finish\n");
-        wf_parent_arm(p, FINISH_WAIT_NS, "the end of the job");
+        wf_parent_arm(p, p->setup->job.timeouts.join_ns + FINISH_WAIT_NS,
+                      "the end of the job after its last version");
         return;
     }
     p->allowed = p->settled + 1;
@@ -50,15 +100,8 @@ void wf_parent_check_gate(struct parent *p)
     if (p->state != RUNNING || p->measuring || p->settled < p->allowed) {
         return;
     }
-    const struct wf_report_round *round = wf_report_last(&p->report, p->settled);
-    bool committed = round != NULL && round->frame.state == WF_REPORT_COMMITTED;
-    for (uint32_t i = 0; committed && i < p->setup->infer_ranks; i++) {
-        uint32_t engine = wf_run_place(p->setup, i).engine;
-        bool decided = false;
-        for (uint32_t e = 0; e < round->frame.engines_count; e++) {
-            decided = decided || round->frame.engines[e].engine == engine;
-        }
-        if (decided && !p->noted[i]) {
+    for (uint32_t i = 0; i < p->setup->infer_ranks; i++) {
+        if (is_awaited(p, i)) {
             return;
         }
     }
@@ -73,9 +116,32 @@ static void settle(struct parent *p, uint64_t step)
 {
     if (step >= p->allowed && step > p->settled) {
         p->settled = step;
-        wf_parent_arm(p, NOTES_WAIT_NS, "the inference ranks' accounts of a version");
+        wf_parent_arm(p,
+                      p->setup->job.timeouts.join_ns +
+                          p->weights_bytes / CHECK_BYTES_PER_S * WF_PARENT_SECOND_NS,
+                      "the check of a version");
     }
     wf_parent_check_gate(p);
+}
+
+void wf_parent_check_end(struct parent *p)
+{
+    uint64_t newest = 0;
+    for (uint32_t i = 0; i < p->report.round_count; i++) {
+        const struct wf_frame_round_report *round = &p->report.rounds[i].frame;
+        if (round->state == WF_REPORT_COMMITTED && round->round.version.step > newest) {
+            newest = round->round.version.step;
+        }
+    }
+    for (uint32_t i = 0; !p->failed && i < p->setup->infer_ranks; i++) {
+        if (p->held_step[i] < newest) {
+            char line[120];
+            snprintf(line, sizeof line, "infer rank %u did not get version %llu; it had %llu", i,
+                     (unsigned long long)newest, (unsigned long long)p->held_step[i]);
+            wf_parent_complain(p, line);
+            p->failed = true;
+        }
+    }
 }
 
 /* --- frames from the server
@@ -93,10 +159,12 @@ static void say_hello(struct parent *p)
 static void take_note(struct parent *p, const struct wf_frame_note *note)
 {
     wf_report_note(&p->report, note);
-    if (note->side == WF_INFER && note->rank < p->setup->infer_ranks &&
-        note->version.step == p->allowed) {
-        p->noted[note->rank] = true;
-        wf_parent_check_gate(p);
+    if (note->side == WF_INFER && note->rank < p->setup->infer_ranks) {
+        p->held_step[note->rank] = note->version.step;
+        if (note->version.step == p->allowed) {
+            p->noted[note->rank] = true;
+            wf_parent_check_gate(p);
+        }
     }
     if (note->side == WF_TRAIN && strcmp(note->text, "given up") == 0) {
         settle(p, note->version.step);
@@ -137,6 +205,12 @@ void wf_parent_take_frame(struct parent *p, const struct wf_wire_msg *wire)
         break;
     case WF_FRAME_note:
         take_note(p, &frame.note);
+        break;
+    case WF_FRAME_leave:
+        if (p->state != FINISHING) {
+            wf_parent_complain(p, frame.leave.reason);
+            wf_parent_stop(p, true);
+        }
         break;
     case WF_FRAME_refused:
         wf_parent_complain(p, frame.refused.text);

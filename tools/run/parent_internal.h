@@ -38,9 +38,11 @@ struct parent {
     char server[WF_ADDRESS_MAX];
     char reader_prefix[64];
     uint64_t conn;
-    uint64_t allowed; /* the step trainers may make */
-    uint64_t settled; /* newest step that is committed or given up */
-    bool *noted;      /* by infer rank: its account of `settled` has come */
+    uint64_t allowed;       /* the step trainers may make */
+    uint64_t settled;       /* newest step that is committed or given up */
+    bool *noted;            /* by infer rank: its account of `settled` has come */
+    uint64_t *held_step;    /* by infer rank: the newest step that it said it has */
+    uint64_t weights_bytes; /* of the model */
     bool measuring, failed;
 };
 
@@ -54,12 +56,21 @@ void wf_parent_complain(struct parent *p, const char *text);
 /* --- parent_children.c */
 /* Names all processes of the job, starts them, and connects to the server as an observer. */
 enum wf_status wf_parent_start_all(struct parent *p, struct wf_error *error);
+/* "infer rank 1, infer rank 2 and 3 more" */
+void wf_parent_name_running(const struct parent *p, char *text, size_t size);
 
 /* --- parent_gate.c */
 /* To be called whenever an account has come or a version has ended. */
 void wf_parent_check_gate(struct parent *p);
 /* Lets the trainers make the next step, or finish. */
 void wf_parent_open_gate(struct parent *p);
+/* Appends a name to a list; `before` are in it already. Long lists are cut, the end says how. */
+void wf_parent_list(char *text, size_t size, const char *name, uint32_t before);
+void wf_parent_list_end(char *text, size_t size, uint32_t count);
+/* The infer ranks whose accounts are missing, in the same words. */
+void wf_parent_name_awaited(const struct parent *p, char *text, size_t size);
+/* When all is over: the job failed if a rank lacks the newest committed version. */
+void wf_parent_check_end(struct parent *p);
 void wf_parent_take_frame(struct parent *p, const struct wf_wire_msg *wire);
 
 #endif

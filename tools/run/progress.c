@@ -58,16 +58,18 @@ void wf_progress_round(struct wf_progress *progress, const struct wf_frame_round
     if (progress->out == NULL) {
         return;
     }
+    char who[WF_CULPRIT_TEXT];
+    wf_culprit_format(&round->culprit, who);
     wf_progress_clear(progress);
     if (round->state == WF_REPORT_COMMITTED) {
+        bool without = !wf_culprit_is_none(&round->culprit);
         fprintf(progress->out,
-                "version %llu of %llu committed: %.3f GB in %.1f ms, pause %.1f ms\n",
+                "version %llu of %llu committed: %.3f GB in %.1f ms, pause %.1f ms%s%s\n",
                 (unsigned long long)round->round.version.step,
                 (unsigned long long)progress->versions, (double)round->bytes * 1e-9,
-                (double)round->total_ns * 1e-6, (double)round->pause_ns * 1e-6);
+                (double)round->total_ns * 1e-6, (double)round->pause_ns * 1e-6,
+                without ? "; but " : "", without ? who : "");
     } else {
-        char who[WF_CULPRIT_TEXT];
-        wf_culprit_format(&round->culprit, who);
         fprintf(progress->out, "version %llu, attempt %llu %s: %s\n",
                 (unsigned long long)round->round.version.step,
                 (unsigned long long)round->round.attempt,
