@@ -3,7 +3,7 @@
  * A frame is a msgpack array: [type, field, field, ...] in the table's order. Decoding checks the
  * count, the kind and the bound of each field and refuses anything else with a sentence that names
  * the message and the field; nothing received is executed or trusted. docs/protocol.md's tables are
- * printed from here (`weft server --describe-frames`), so they cannot differ.
+ * printed from here (wf_frame_describe) and compared by a test.
  *
  * Field kinds: U64(name, max) TEXT(name, bytes with NUL) BYTES(name, max) HASH(name)
  * KEY(name) VERSION(name) CULPRIT(name) LIST(name, element schema, max elements).
@@ -54,7 +54,7 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
 #define WF_FIELDS_challenge(F)                                             \
     F(U64, proto_min, 255) F(U64, proto_max, 255) F(U64, term, UINT64_MAX) \
     F(BYTES, nonce, WF_NONCE_MAX)
-/* HELLO and JOIN of COMMIT.md in one: who I am and all that I remember. */
+/* Who I am and all that I remember. */
 #define WF_FIELDS_hello(F)                                                                     \
     F(U64, proto_min, 255) F(U64, proto_max, 255) F(TEXT, job, WF_JOB_NAME_MAX)                \
     F(BYTES, proof, WF_PROOF_MAX) F(U64, role, 1) F(U64, side, 1) F(U64, rank, WF_RANKS_MAX)   \
