@@ -61,8 +61,9 @@ run_plain() {
 }
 
 # The sources are those of the plain build, so what can differ is whether they build, link and start.
+# Built without optimisation: that is another compiler run for the warnings, and a quick one.
 run_minimal() {
-    build build-minimal -Dbuildtype=release -Ducx=disabled -Dnccl=disabled -Dcuda=disabled &&
+    build build-minimal -Doptimization=0 -Ddebug=false -Ducx=disabled -Dnccl=disabled -Dcuda=disabled &&
         check build-minimal --suite unit && check build-minimal e2e/commit
 }
 
@@ -70,7 +71,7 @@ run_minimal() {
 # any file fails the run. A program that leaks on purpose proves that the files are written.
 run_sanitized() {
     local logs=$PWD/build-asan/sanitizer-logs
-    build build-asan -Dbuildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false || return
+    build build-asan -Doptimization=1 -Ddebug=true -Db_sanitize=address,undefined -Db_lundef=false || return
     rm -rf "$logs" && mkdir -p "$logs"
     # The style and the benches' figures do not depend on the build.
     ASAN_OPTIONS=log_path=$logs/report:detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1:log_path=$logs/report \
