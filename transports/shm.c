@@ -5,18 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/copy.h"
+#include "transports/read_check.h"
 
 #define CONTAINER(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
-
-static void fail(struct wf_read *read, enum wf_status status, uint32_t op, const char *text)
-{
-    if (read->status == WF_OK) {
-        read->status = status;
-        read->failed_op = op;
-        snprintf(read->text, sizeof read->text, "%.*s", (int)sizeof read->text - 1, text);
-    }
-}
 
 static void finish(struct shm_read *open)
 {
@@ -97,7 +88,7 @@ static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
     open->running--;
     open->read->bytes += job->bytes;
     if (job->status != WF_OK) {
-        fail(open->read, job->status, job->failed_op, job->text);
+        wf_read_fail(open->read, job->status, job->failed_op, job->text);
         open->draining = true;
     }
     issue_jobs(shm);
@@ -110,88 +101,23 @@ static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 static void deadline_passed(struct wf_timer *timer)
 {
     struct shm_read *open = CONTAINER(timer, struct shm_read, deadline);
-    fail(open->read, WF_TIMED_OUT, open->op < open->read->op_count ? open->op : UINT32_MAX,
-         "the deadline passed");
+    wf_read_fail(open->read, WF_TIMED_OUT, open->op < open->read->op_count ? open->op : UINT32_MAX,
+                 "the deadline passed");
     drain(open);
 }
 
-/* --- checks before the first byte ------------------------------------------------------------- */
-
-static enum wf_status check_source(const struct shm *shm, const struct wf_read_source *src)
-{
-    const struct wf_remote *remote = src->remote;
-    bool fits = remote != NULL && remote->transport == &shm->base &&
-                src->offset <= remote->len_bytes &&
-                src->len_bytes <= remote->len_bytes - src->offset;
-    return fits ? WF_OK : WF_INVALID;
-}
-
-static enum wf_status check_op(const struct shm *shm, const struct wf_read *read, uint32_t index,
-                               struct wf_error *error)
-{
-    const struct wf_op *op = &read->ops[index];
-    if (op->kind != WF_OP_MOVE || op->value_rule != 0) {
-        return wf_error_set(error, WF_UNSUPPORTED,
-                            "op kind %u with value rule %u; this build moves and casts only",
-                            op->kind, op->value_rule);
-    }
-    if (op->src_tensor >= read->src_count || op->dst_tensor >= read->dst_count) {
-        return wf_error_set(error, WF_INVALID, "tensors %u and %u of %u and %u", op->src_tensor,
-                            op->dst_tensor, read->src_count, read->dst_count);
-    }
-    const struct wf_read_source *src = &read->src[op->src_tensor];
-    const struct wf_read_target *dst = &read->dst[op->dst_tensor];
-    if (check_source(shm, src) != WF_OK) {
-        return wf_error_set(error, WF_INVALID, "source tensor %u is outside its region or has none",
-                            op->src_tensor);
-    }
-    if (!wf_dtype_castable(src->dtype, dst->dtype)) {
-        return wf_error_set(error, WF_INVALID, "no cast from %s to %s", wf_dtype_name(src->dtype),
-                            wf_dtype_name(dst->dtype));
-    }
-    if (!wf_box_within(&op->box, (uint32_t)wf_dtype_bytes(src->dtype), src->len_bytes,
-                       (uint32_t)wf_dtype_bytes(dst->dtype), dst->len_bytes)) {
-        return wf_error_set(error, WF_INVALID,
-                            "its box reaches outside source tensor %u (%llu bytes) or target "
-                            "tensor %u (%llu bytes)",
-                            op->src_tensor, (unsigned long long)src->len_bytes, op->dst_tensor,
-                            (unsigned long long)dst->len_bytes);
-    }
-    return WF_OK;
-}
-
-/* True if the read may begin; otherwise its result is written. */
-static bool check_read(const struct shm *shm, struct wf_read *read)
-{
-    struct wf_error error;
-    for (uint32_t i = 0; i < read->op_count; i++) {
-        enum wf_status status = check_op(shm, read, i, &error);
-        if (status != WF_OK) {
-            fail(read, status, i, error.text);
-            return false;
-        }
-    }
-    if (read->deadline_ns <= wf_loop_now_ns(shm->loop)) {
-        fail(read, WF_TIMED_OUT, read->op_count > 0 ? 0 : UINT32_MAX, "the deadline passed");
-    }
-    return read->status == WF_OK && read->op_count > 0;
-}
+/* --- starting and cancelling ------------------------------------------------------------------ */
 
 static void start_read(struct wf_transport *t, struct wf_read *read)
 {
     struct shm *shm = CONTAINER(t, struct shm, base);
-    read->status = WF_OK;
-    read->failed_op = UINT32_MAX;
-    read->bytes = 0;
-    read->text[0] = '\0';
-    read->transport_data = NULL;
-    if (!check_read(shm, read)) {
+    if (!wf_read_begin(t, read, wf_loop_now_ns(shm->loop))) {
         wf_send(read->owner, &read->done);
         return;
     }
     struct shm_read *open = calloc(1, sizeof *open);
     if (open == NULL) {
-        fail(read, WF_NO_MEMORY, UINT32_MAX, "no memory for the read's own record");
+        wf_read_fail(read, WF_NO_MEMORY, UINT32_MAX, "no memory for the read's own record");
         wf_send(read->owner, &read->done);
         return;
     }
@@ -221,7 +147,7 @@ static void cancel_read(struct wf_transport *t, struct wf_read *read)
     (void)t;
     struct shm_read *open = read->transport_data;
     if (open != NULL) {
-        fail(read, WF_CANCELLED, UINT32_MAX, "cancelled");
+        wf_read_fail(read, WF_CANCELLED, UINT32_MAX, "cancelled");
         drain(open);
     }
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "models/copy.h"
+#include "transports/read_check.h"
 
 enum {
     SLICES_MIN = 2,
@@ -45,15 +46,6 @@ struct sim_read {
 static struct sim_transport *of_base(struct wf_transport *t)
 {
     return (struct sim_transport *)t;
-}
-
-static void fail(struct wf_read *read, enum wf_status status, uint32_t op, const char *text)
-{
-    if (read->status == WF_OK) {
-        read->status = status;
-        read->failed_op = op;
-        snprintf(read->text, sizeof read->text, "%.*s", (int)sizeof read->text - 1, text);
-    }
 }
 
 static void finish(struct sim_read *open)
@@ -110,7 +102,7 @@ static void take_slice(struct sim_read *open)
         uint64_t len = 0;
         if (!wf_sim_region_find(t->sim, ((struct sim_remote *)src->remote)->region, &source,
                                 &len)) {
-            fail(read, WF_PEER_LOST, i, "the source is dead or withdrew its memory");
+            wf_read_fail(read, WF_PEER_LOST, i, "the source is dead or withdrew its memory");
             return;
         }
         copy_slice_of_op(open, i, source);
@@ -149,8 +141,8 @@ static void read_step(struct wf_sim_call *call)
     struct sim_transport *t = open->transport;
     struct wf_read *read = open->read;
     if (now_ns(t) >= read->deadline_ns) {
-        fail(read, WF_TIMED_OUT, open->taken == 0 && read->op_count > 0 ? 0 : UINT32_MAX,
-             "the deadline passed");
+        wf_read_fail(read, WF_TIMED_OUT, open->taken == 0 && read->op_count > 0 ? 0 : UINT32_MAX,
+                     "the deadline passed");
     }
     if (read->status != WF_OK) {
         /* Cancelled or late: what was on its way may still land, but not after done. */
@@ -161,7 +153,7 @@ static void read_step(struct wf_sim_call *call)
         return;
     }
     if (fault(t, t->options.fail_per_million)) {
-        fail(read, WF_CONNECTION, UINT32_MAX, "the simulated link broke");
+        wf_read_fail(read, WF_CONNECTION, UINT32_MAX, "the simulated link broke");
     } else {
         take_slice(open);
     }
@@ -175,70 +167,14 @@ static void read_step(struct wf_sim_call *call)
 static void read_lost(struct wf_sim_call *call)
 {
     struct sim_read *open = (struct sim_read *)call;
-    fail(open->read, WF_CANCELLED, UINT32_MAX, "this simulated rank is dead");
+    wf_read_fail(open->read, WF_CANCELLED, UINT32_MAX, "this simulated rank is dead");
     finish(open);
-}
-
-/* --- checks before the first byte --------------------------------------------------------------
- */
-static enum wf_status check_op(const struct sim_transport *t, const struct wf_read *read,
-                               uint32_t index, struct wf_error *error)
-{
-    const struct wf_op *op = &read->ops[index];
-    if (op->kind != WF_OP_MOVE || op->value_rule != 0) {
-        return wf_error_set(error, WF_UNSUPPORTED, "op kind %u with value rule %u", op->kind,
-                            op->value_rule);
-    }
-    if (op->src_tensor >= read->src_count || op->dst_tensor >= read->dst_count) {
-        return wf_error_set(error, WF_INVALID, "tensors %u and %u of %u and %u", op->src_tensor,
-                            op->dst_tensor, read->src_count, read->dst_count);
-    }
-    const struct wf_read_source *src = &read->src[op->src_tensor];
-    const struct wf_read_target *dst = &read->dst[op->dst_tensor];
-    if (src->remote == NULL || src->remote->transport != &t->base ||
-        src->offset > src->remote->len_bytes ||
-        src->len_bytes > src->remote->len_bytes - src->offset) {
-        return wf_error_set(error, WF_INVALID, "source tensor %u is outside its region or has none",
-                            op->src_tensor);
-    }
-    if (!wf_dtype_castable(src->dtype, dst->dtype)) {
-        return wf_error_set(error, WF_INVALID, "no cast from %s to %s", wf_dtype_name(src->dtype),
-                            wf_dtype_name(dst->dtype));
-    }
-    if (!wf_box_within(&op->box, (uint32_t)wf_dtype_bytes(src->dtype), src->len_bytes,
-                       (uint32_t)wf_dtype_bytes(dst->dtype), dst->len_bytes)) {
-        return wf_error_set(error, WF_INVALID,
-                            "its box reaches outside source tensor %u or target tensor %u",
-                            op->src_tensor, op->dst_tensor);
-    }
-    return WF_OK;
-}
-
-static bool check_read(const struct sim_transport *t, struct wf_read *read)
-{
-    struct wf_error error;
-    for (uint32_t i = 0; i < read->op_count; i++) {
-        enum wf_status status = check_op(t, read, i, &error);
-        if (status != WF_OK) {
-            fail(read, status, i, error.text);
-            return false;
-        }
-    }
-    if (read->deadline_ns <= now_ns(t)) {
-        fail(read, WF_TIMED_OUT, read->op_count > 0 ? 0 : UINT32_MAX, "the deadline passed");
-    }
-    return read->status == WF_OK && read->op_count > 0;
 }
 
 static void sim_read_start(struct wf_transport *base, struct wf_read *read)
 {
     struct sim_transport *t = of_base(base);
-    read->status = WF_OK;
-    read->failed_op = UINT32_MAX;
-    read->bytes = 0;
-    read->text[0] = '\0';
-    read->transport_data = NULL;
-    if (!check_read(t, read)) {
+    if (!wf_read_begin(base, read, now_ns(t))) {
         wf_send(read->owner, &read->done);
         return;
     }
@@ -270,7 +206,7 @@ static void sim_read_cancel(struct wf_transport *base, struct wf_read *read)
     if (open == NULL || read->status != WF_OK) {
         return;
     }
-    fail(read, WF_CANCELLED, UINT32_MAX, "cancelled");
+    wf_read_fail(read, WF_CANCELLED, UINT32_MAX, "cancelled");
     wf_sim_call_cancel(t->sim, &open->call);
     wf_sim_call_after(t->sim, t->rank,
                       wf_sim_range(t->sim, t->options.latency_min_ns, t->options.latency_max_ns),
