@@ -8,41 +8,58 @@
 
 static uint64_t chunk_elements(const struct wf_digests *digests, uint32_t op)
 {
-    enum wf_dtype dtype = digests->dst->tensors[digests->ops[op].dst_tensor].dtype;
-    return WF_DIGEST_CHUNK_BYTES / wf_dtype_bytes(dtype);
+    return WF_DIGEST_CHUNK_BYTES / wf_dtype_bytes(digests->boxes[op].dst_dtype);
+}
+
+static enum wf_status no_memory(struct wf_error *error, uint32_t count)
+{
+    return wf_error_set(error, WF_NO_MEMORY, "no memory for the digests of %u boxes", count);
+}
+
+enum wf_status wf_digests_new_boxes(struct wf_digest_box *boxes, uint32_t count,
+                                    struct wf_digests **digests_out, struct wf_error *error)
+{
+    struct wf_digests *digests = calloc(1, sizeof *digests);
+    uint64_t *first_chunk = calloc((size_t)count + 1, sizeof *first_chunk);
+    if (digests == NULL || first_chunk == NULL || boxes == NULL) {
+        free(digests);
+        free(first_chunk);
+        free(boxes);
+        return no_memory(error, count);
+    }
+    *digests = (struct wf_digests){.boxes = boxes, .op_count = count, .first_chunk = first_chunk};
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t each = chunk_elements(digests, i), elements = boxes[i].box->elements;
+        first_chunk[i + 1] = first_chunk[i] + elements / each + (elements % each != 0);
+    }
+    digests->chunks = calloc(first_chunk[count] + 1, sizeof *digests->chunks);
+    if (digests->chunks == NULL) {
+        wf_digests_free(digests);
+        return no_memory(error, count);
+    }
+    *digests_out = digests;
+    return WF_OK;
 }
 
 enum wf_status wf_digests_new(const struct wf_op *ops, uint32_t op_count,
                               const struct wf_layout *src, const struct wf_layout *dst,
                               struct wf_digests **digests_out, struct wf_error *error)
 {
-    struct wf_digests *digests = calloc(1, sizeof *digests);
-    uint64_t *first_chunk = calloc((size_t)op_count + 1, sizeof *first_chunk);
-    if (digests == NULL || first_chunk == NULL) {
-        free(digests);
-        free(first_chunk);
-        return wf_error_set(error, WF_NO_MEMORY, "no memory for the digests of %u boxes", op_count);
+    struct wf_digest_box *boxes = calloc((size_t)op_count + 1, sizeof *boxes);
+    for (uint32_t i = 0; i < op_count && boxes != NULL; i++) {
+        boxes[i] = (struct wf_digest_box){.box = &ops[i].box,
+                                          .src_tensor = ops[i].src_tensor,
+                                          .dst_tensor = ops[i].dst_tensor,
+                                          .src_dtype = src->tensors[ops[i].src_tensor].dtype,
+                                          .dst_dtype = dst->tensors[ops[i].dst_tensor].dtype};
     }
-    *digests = (struct wf_digests){
-        .ops = ops, .src = src, .dst = dst, .op_count = op_count, .first_chunk = first_chunk};
-    for (uint32_t i = 0; i < op_count; i++) {
-        uint64_t each = chunk_elements(digests, i), elements = ops[i].box.elements;
-        first_chunk[i + 1] = first_chunk[i] + elements / each + (elements % each != 0);
-    }
-    digests->chunks = calloc(first_chunk[op_count] + 1, sizeof *digests->chunks);
-    if (digests->chunks == NULL) {
-        uint64_t count = first_chunk[op_count];
-        wf_digests_free(digests);
-        return wf_error_set(error, WF_NO_MEMORY, "no memory for the digests of %llu chunks",
-                            (unsigned long long)count);
-    }
-    *digests_out = digests;
-    return WF_OK;
+    return wf_digests_new_boxes(boxes, op_count, digests_out, error);
 }
 
 void wf_digests_free(struct wf_digests *digests)
 {
     if (digests != NULL) {
+        free(digests->boxes);
         free(digests->first_chunk);
         free(digests->chunks);
         free(digests);
@@ -83,14 +100,13 @@ void wf_digests_compute(struct wf_digests *digests, bool side_dst, void *const *
             at++;
             chunk = 0;
         }
-        const struct wf_op *op = &digests->ops[at];
+        const struct wf_digest_box *box = &digests->boxes[at];
         uint64_t each = chunk_elements(digests, at), begin = chunk * each;
-        uint64_t left = op->box.elements - begin;
-        enum wf_dtype as = digests->dst->tensors[op->dst_tensor].dtype;
-        enum wf_dtype dtype = side_dst ? as : digests->src->tensors[op->src_tensor].dtype;
+        uint64_t left = box->box->elements - begin;
         digests->chunks[index] =
-            wf_box_digest(&op->box, side_dst, tensors[side_dst ? op->dst_tensor : op->src_tensor],
-                          dtype, as, (struct wf_copy_part){begin, left < each ? left : each});
+            wf_box_digest(box->box, side_dst, tensors[side_dst ? box->dst_tensor : box->src_tensor],
+                          side_dst ? box->dst_dtype : box->src_dtype, box->dst_dtype,
+                          (struct wf_copy_part){begin, left < each ? left : each});
     }
 }
 

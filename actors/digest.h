@@ -20,19 +20,28 @@ enum {
     WF_DIGEST_GRAIN = 8, /* chunks of one job */
 };
 
+/* What is digested: a box of a source tensor and of a target tensor, in the target's dtype. */
+struct wf_digest_box {
+    const struct wf_box *box; /* borrows */
+    uint32_t src_tensor, dst_tensor;
+    enum wf_dtype src_dtype, dst_dtype;
+};
+
 struct wf_digests {
-    const struct wf_op *ops;           /* borrows */
-    const struct wf_layout *src, *dst; /* borrows; of the edge's two ranks */
+    struct wf_digest_box *boxes; /* by op; owned */
     uint32_t op_count;
     uint64_t *first_chunk; /* of each op, then the total: op_count + 1 entries */
     uint64_t *chunks;      /* the digests */
 };
 
 /* Gives *digests_out (free it with wf_digests_free) for the ops of an edge between ranks of these
- * layouts. NO_MEMORY. */
+ * layouts; borrows the ops' boxes. NO_MEMORY. */
 enum wf_status wf_digests_new(const struct wf_op *ops, uint32_t op_count,
                               const struct wf_layout *src, const struct wf_layout *dst,
                               struct wf_digests **digests_out, struct wf_error *error);
+/* The same for a list of boxes; takes the list (malloc'd), also on failure. */
+enum wf_status wf_digests_new_boxes(struct wf_digest_box *boxes, uint32_t count,
+                                    struct wf_digests **digests_out, struct wf_error *error);
 void wf_digests_free(struct wf_digests *digests); /* NULL is fine */
 uint64_t wf_digests_count(const struct wf_digests *digests);
 /* Chunks [first, first + count) from one side's memory; `tensors` by that side's tensor index. */

@@ -40,13 +40,15 @@ struct sender_peer {
     uint32_t first_op, first_chunk;
 };
 
-/* Digests of one distinct list of ops: edges to engines of one shape share it. */
+/* Digests of one distinct list of ops: edges to engines of one shape may share it. Its chunks are
+ * copied from the pool of distinct boxes, where each source byte is digested once however many
+ * edges carry it. */
 struct sender_digests {
     const struct wf_op *ops;
     uint32_t op_count;
     const struct wf_layout *dst;
     struct wf_digests *digests;
-    uint64_t first_item; /* in the batch over all of them */
+    uint32_t *pooled; /* by op: its box in the pool */
     struct wf_hash sum;
 };
 
@@ -77,7 +79,8 @@ struct wf_sender {
 
     struct sender_digests *sets;
     uint32_t set_count;
-    uint64_t set_items, digested_slot;
+    struct wf_digests *pool; /* distinct boxes of all sets */
+    uint64_t digested_slot;
     bool restart; /* digests are wanted for another round than those being computed */
     struct wf_batch digest_batch;
     uint64_t digest_start_ns;

@@ -1,6 +1,7 @@
 /* sender_digest.c - the origin's digests: one pass over each distinct box, once a round. */
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "actors/sender.h"
 #include "runtime/trace.h"
@@ -35,11 +36,98 @@ static void free_sets(struct wf_sender *sender)
 {
     for (uint32_t i = 0; i < sender->set_count; i++) {
         wf_digests_free(sender->sets[i].digests);
+        free(sender->sets[i].pooled);
     }
     free(sender->sets);
+    wf_digests_free(sender->pool);
     sender->sets = NULL;
+    sender->pool = NULL;
     sender->set_count = 0;
-    sender->set_items = 0;
+}
+
+/* --- the pool of distinct boxes ------------------------------------------------------------------
+ */
+
+/* Open addressing; entries are index + 1 of `boxes`. At most half full. */
+struct pool_maker {
+    struct wf_digest_box *boxes;
+    uint32_t count;
+    uint32_t *table;
+    size_t mask;
+};
+
+/* The digest reads one side only: where the bytes go does not matter. */
+static bool same_source(const struct wf_digest_box *a, const struct wf_digest_box *b)
+{
+    const struct wf_box *left = a->box, *right = b->box;
+    bool same = a->src_tensor == b->src_tensor && a->dst_dtype == b->dst_dtype &&
+                left->src_offset == right->src_offset && left->elements == right->elements &&
+                left->axis_count == right->axis_count;
+    for (uint32_t i = 0; same && i < left->axis_count; i++) {
+        same = left->axes[i].count == right->axes[i].count &&
+               left->axes[i].src_step == right->axes[i].src_step;
+    }
+    return same;
+}
+
+static size_t slot_of(const struct pool_maker *maker, const struct wf_digest_box *box)
+{
+    uint64_t fields[4] = {box->src_tensor, box->box->src_offset, box->box->elements,
+                          box->dst_dtype};
+    return (size_t)XXH3_64bits(fields, sizeof fields) & maker->mask;
+}
+
+static uint32_t pool_box(struct pool_maker *maker, const struct wf_digest_box *box)
+{
+    size_t slot = slot_of(maker, box);
+    while (maker->table[slot] != 0) {
+        if (same_source(&maker->boxes[maker->table[slot] - 1], box)) {
+            return maker->table[slot] - 1;
+        }
+        slot = (slot + 1) & maker->mask;
+    }
+    maker->boxes[maker->count] = *box;
+    maker->table[slot] = ++maker->count;
+    return maker->count - 1;
+}
+
+/* As for the sets: without this memory, taken at start, the rank cannot serve at all. */
+static void make_pool(struct wf_sender *sender)
+{
+    struct pool_maker maker = {.mask = 1};
+    size_t ops = 0;
+    for (uint32_t i = 0; i < sender->set_count; i++) {
+        ops += sender->sets[i].op_count;
+    }
+    while (maker.mask < 2 * ops) {
+        maker.mask = 2 * maker.mask + 1;
+    }
+    maker.boxes = calloc(ops + 1, sizeof *maker.boxes);
+    maker.table = calloc(maker.mask + 1, sizeof *maker.table);
+    WF_ASSERT(maker.boxes != NULL && maker.table != NULL && ops < UINT32_MAX);
+    for (uint32_t i = 0; i < sender->set_count; i++) {
+        struct sender_digests *set = &sender->sets[i];
+        set->pooled = calloc((size_t)set->op_count + 1, sizeof *set->pooled);
+        WF_ASSERT(set->pooled != NULL);
+        for (uint32_t op = 0; op < set->op_count; op++) {
+            set->pooled[op] = pool_box(&maker, &set->digests->boxes[op]);
+        }
+    }
+    free(maker.table);
+    enum wf_status status = wf_digests_new_boxes(maker.boxes, maker.count, &sender->pool, NULL);
+    WF_ASSERT(status == WF_OK);
+}
+
+/* Brings the pool's digests into the order of a set. */
+static void fold(const struct wf_digests *pool, struct sender_digests *set)
+{
+    struct wf_digests *digests = set->digests;
+    for (uint32_t op = 0; op < set->op_count; op++) {
+        uint64_t count = digests->first_chunk[op + 1] - digests->first_chunk[op];
+        memcpy(&digests->chunks[digests->first_chunk[op]],
+               &pool->chunks[pool->first_chunk[set->pooled[op]]], count * sizeof *pool->chunks);
+    }
+    set->sum = wf_digests_sum(digests);
 }
 
 /* A bounded number of small allocations at start: without them the rank cannot serve at all. */
@@ -58,32 +146,24 @@ static void make_sets(struct wf_sender *sender)
         set->ops = edge->ops;
         set->op_count = edge->op_count;
         set->dst = layout_of(sender->agreed, WF_INFER, edge->dst_rank);
-        set->first_item = sender->set_items;
         enum wf_status status = wf_digests_new(edge->ops, edge->op_count, sender->rank->layout,
                                                set->dst, &set->digests, NULL);
         WF_ASSERT(status == WF_OK);
-        sender->set_items += wf_digests_count(set->digests);
         sender->set_count++;
     }
+    make_pool(sender);
 }
+
+/* --- the computation
+ * ------------------------------------------------------------------------------ */
 
 /* Pool thread. */
 static void compute(struct wf_batch *batch, uint64_t first, uint64_t count)
 {
     struct wf_sender *sender =
         (struct wf_sender *)((char *)batch - offsetof(struct wf_sender, digest_batch));
-    void *const *tensors = sender->slots[sender->digested_slot].tensors;
-    for (uint32_t i = 0; i < sender->set_count && count > 0; i++) {
-        struct sender_digests *set = &sender->sets[i];
-        uint64_t end = set->first_item + wf_digests_count(set->digests);
-        if (first >= end) {
-            continue;
-        }
-        uint64_t here = end - first < count ? end - first : count;
-        wf_digests_compute(set->digests, false, tensors, first - set->first_item, here);
-        first += here;
-        count -= here;
-    }
+    wf_digests_compute(sender->pool, false, sender->slots[sender->digested_slot].tensors, first,
+                       count);
 }
 
 void sender_digest_init(struct wf_sender *sender)
@@ -123,7 +203,7 @@ void sender_digest_settle(struct wf_sender *sender)
         sender->restart = false;
         sender->digested_slot = sender->slot;
         sender->digest_start_ns = wf_loop_now_ns(sender->rank->loop);
-        wf_batch_start(batch, sender->set_items, WF_DIGEST_GRAIN);
+        wf_batch_start(batch, wf_digests_count(sender->pool), WF_DIGEST_GRAIN);
     }
 }
 
@@ -132,7 +212,7 @@ void sender_digest_ended(struct wf_sender *sender)
     bool wanted = sender->granted && !sender->restart && !sender->has_next && !sender->closing;
     if (wanted) {
         for (uint32_t i = 0; i < sender->set_count; i++) {
-            sender->sets[i].sum = wf_digests_sum(sender->sets[i].digests);
+            fold(sender->pool, &sender->sets[i]);
         }
         sender->digested = true;
         struct wf_trace_span span = {"digest", sender->digest_start_ns,

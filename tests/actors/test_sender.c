@@ -339,3 +339,40 @@ Test(sender, more_regions_than_a_reader_can_be_told_of)
     options->region_count = regions;
     stage_close(&stage);
 }
+
+static bool shows_same(const struct wf_digest_box *a, const struct wf_digest_box *b)
+{
+    bool same = a->src_tensor == b->src_tensor && a->box->src_offset == b->box->src_offset &&
+                a->box->elements == b->box->elements && a->box->axis_count == b->box->axis_count;
+    for (uint32_t i = 0; same && i < a->box->axis_count; i++) {
+        same = a->box->axes[i].count == b->box->axes[i].count &&
+               a->box->axes[i].src_step == b->box->axes[i].src_step;
+    }
+    return same;
+}
+
+Test(sender, each_box_is_digested_once_for_all_engines)
+{
+    const struct stage_options options = {
+        .train = "megatron:tp=1,pp=2", .infer = "vllm:tp=1,engines=4", .share_memory = true};
+    struct stage stage;
+    stage_open(&stage, &options);
+    stage_plan(&stage);
+    for (uint32_t r = 0; r < stage.train; r++) {
+        const struct wf_sender *sender = stage_train(&stage, r)->rank.sender;
+        const struct wf_digests *pool = sender->pool;
+        uint32_t ops = 0;
+        for (uint32_t i = 0; i < sender->agreed->plan->edge_count; i++) {
+            const struct wf_edge *edge = &sender->agreed->plan->edges[i];
+            ops += edge->src_rank == r ? edge->op_count : 0;
+        }
+        cr_assert_eq(ops, 4 * pool->op_count);
+        for (uint32_t i = 0; i < pool->op_count; i++) {
+            for (uint32_t k = 0; k < i; k++) {
+                cr_assert_not(shows_same(&pool->boxes[i], &pool->boxes[k]), "boxes %u and %u", i,
+                              k);
+            }
+        }
+    }
+    stage_close(&stage);
+}
