@@ -231,6 +231,8 @@ def case_modes():
         check(status == 0, "every: 2", text)
         steps = [int(v["version"].split(".")[2]) for v in report["versions"]]
         check(steps == [1, 2, 4], "the first step, 2 and 4 are versions", steps)
+        status, report, text = run(work.job(versions=1, extra="policy: {every: 2}\n"))
+        check(status == 0 and report["ok"], "the first step alone is a version", text)
     with Work() as work:
         status, report, text = run(work.job(versions=6, train_extra=", publish: snapshot",
                                             extra="policy: {drop_to_latest: true}\n"))
@@ -378,6 +380,8 @@ def case_bad_input():
             ("TP that does not divide", work.job(train="megatron:tp=3", name="c"), (1, 2), "3"),
             ("no such job", work.path("none.yaml"), 1, "none.yaml"),
             ("unknown key", work.job(extra="polcy: {}\n"), 2, "policy"),
+            ("more engines than possible", work.job(infer="vllm:tp=1,engines=5000", name="d"), 2, "at most"),
+            ("a trainer as an engine", work.job(infer="megatron:tp=1", name="e"), 2, "vllm"),
         ]
         for name, job, wanted, says in rows:
             done = weft("run", job, "--json", work.path("out.json"))
@@ -468,6 +472,25 @@ def case_idle():
             server.kill()
             rank.wait()
             server.wait()
+
+
+def case_server_elsewhere():
+    """A server that somebody else started, and one that comes late; one that never comes."""
+    with Work() as work:
+        job = work.job(train="megatron:tp=2", infer="vllm:tp=2", versions=2)
+        address = "unix:" + work.path("server.sock")
+        joins = work.job(train="megatron:tp=2", infer="vllm:tp=2", versions=2, name="joins",
+                         extra=f'server: {{address: "{address}"}}\n')
+        with subprocess.Popen([WEFT, "run", joins], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+            time.sleep(1)
+            server = subprocess.Popen([WEFT, "server", job, "--listen", address], stdout=subprocess.DEVNULL)
+            _, text = running.communicate(timeout=DEADLINE)
+            check(running.returncode == 0, "a server that comes a second late serves the job", text)
+        check(server.wait(timeout=30) == 0, "and ends with it")
+        never = work.job(train="megatron:tp=2", infer="vllm:tp=2", name="never",
+                         extra=f'server: {{address: "{address}"}}\ntimeouts: {{connect: 1s}}\n')
+        done = weft("run", never)
+        check(done.returncode == 1 and address in done.stderr, "a server that never comes is named", done.stderr)
 
 
 def case_identity():

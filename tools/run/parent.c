@@ -17,6 +17,7 @@
 #include "tools/commands.h"
 
 #define STOP_WAIT_NS (5 * WF_PARENT_SECOND_NS)
+#define RECONNECT_NS (WF_PARENT_SECOND_NS / 5)
 #define END_WAIT_NS (10 * WF_PARENT_SECOND_NS) /* from the server's end to that of its ranks */
 
 enum { LIMIT_BYTES_MAX = 256 << 20, LIMIT_BYTES_MIN = 64 << 20 };
@@ -83,6 +84,45 @@ static void signal_came(struct wf_watch *watch, unsigned events)
     }
 }
 
+/* --- the connection to the server ----------------------------------------------------------------
+ */
+enum wf_status wf_parent_connect(struct parent *p, struct wf_error *error)
+{
+    return p->env->ops->connect(p->env, &p->actor, p->server, &p->conn, error);
+}
+
+static void connect_again(struct wf_timer *timer)
+{
+    struct parent *p = (struct parent *)((char *)timer - offsetof(struct parent, reconnect));
+    struct wf_error error;
+    if (wf_parent_connect(p, &error) != WF_OK) {
+        wf_parent_complain(p, error.text);
+        wf_parent_stop(p, true);
+    }
+}
+
+static void connection_closed(struct parent *p, const char *why)
+{
+    const struct wf_job_file *job = &p->setup->job;
+    bool external = job->server.address[0] != '\0';
+    uint64_t now = wf_loop_now_ns(p->loop);
+    p->conn = 0;
+    if (p->state == FINISHING) {
+        wf_parent_arm(p, END_WAIT_NS, "the end of processes whose job is over");
+    } else if (p->state != STOPPING && external && !p->greeted &&
+               now - p->started_ns < job->timeouts.connect_ns) {
+        /* A server that somebody else starts may come up after us; ranks wait for it too. */
+        p->reconnect = (struct wf_timer){.fire = connect_again, .name = "connecting again"};
+        wf_timer_arm(p->loop, &p->reconnect, now + RECONNECT_NS);
+    } else if (p->state != STOPPING) {
+        char line[WF_ADDRESS_MAX + 300];
+        snprintf(line, sizeof line, "%s the server at %s: %s", p->greeted ? "lost" : "cannot reach",
+                 p->server, why);
+        wf_parent_complain(p, line);
+        wf_parent_stop(p, true);
+    }
+}
+
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
     struct parent *p = (struct parent *)((char *)self - offsetof(struct parent, actor));
@@ -102,15 +142,7 @@ static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
     if (msg->kind == WF_WIRE_FRAME) {
         wf_parent_take_frame(p, wire);
     } else if (msg->kind == WF_WIRE_CLOSED) {
-        p->conn = 0;
-        if (p->state == STARTING || p->state == RUNNING) {
-            char line[WF_ADDRESS_MAX + 300];
-            snprintf(line, sizeof line, "lost the server at %s: %s", p->server, wire->text);
-            wf_parent_complain(p, line);
-            wf_parent_stop(p, true);
-        } else if (p->state == FINISHING) {
-            wf_parent_arm(p, END_WAIT_NS, "the end of processes whose job is over");
-        }
+        connection_closed(p, wire->text);
     }
     return WF_FREE;
 }
@@ -150,6 +182,7 @@ static enum wf_status prepare(struct parent *p, struct wf_error *error)
     wf_loop_set_env(p->loop, p->env);
     wf_stderr_log_init(&p->log, p->loop, "weft run");
     wf_actor_init(&p->actor, p->loop, "parent", handle);
+    p->started_ns = wf_loop_now_ns(p->loop);
     status = watch_signals(p, error);
     for (uint32_t i = 0; i < p->setup->model->param_count; i++) {
         const struct wf_param *param = &p->setup->model->params[i];
@@ -168,6 +201,7 @@ static void finish(struct parent *p)
     }
     wf_children_fini(&p->children);
     wf_timer_cancel(p->loop, &p->timer);
+    wf_timer_cancel(p->loop, &p->reconnect);
     if (p->conn != 0) {
         p->env->ops->close(p->env, p->conn);
     }

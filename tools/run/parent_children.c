@@ -69,7 +69,8 @@ static enum wf_status read_server_line(int fd, char address[WF_ADDRESS_MAX], str
     line[len] = '\0';
     if (strncmp(line, head, sizeof head - 1) != 0) {
         return wf_error_set(error, WF_CONNECTION,
-                            "the server did not say within 10 s where it listens");
+                            "the server did not start to listen (waited up to %d s)",
+                            SERVER_START_MS / 1000);
     }
     memcpy(address, line + sizeof head - 1, len + 2 - sizeof head);
     return WF_OK;
@@ -140,7 +141,7 @@ enum wf_status wf_parent_start_all(struct parent *p, struct wf_error *error)
         status = start_child(p, &p->children.children[i], error);
     }
     if (status == WF_OK) {
-        status = p->env->ops->connect(p->env, &p->actor, p->server, &p->conn, error);
+        status = wf_parent_connect(p, error);
     }
     return status;
 }

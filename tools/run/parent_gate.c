@@ -191,6 +191,7 @@ void wf_parent_take_frame(struct parent *p, const struct wf_wire_msg *wire)
     }
     switch (frame.type) {
     case WF_FRAME_challenge:
+        p->greeted = true;
         say_hello(p);
         break;
     case WF_FRAME_plan_report:

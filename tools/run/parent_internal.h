@@ -37,7 +37,9 @@ struct parent {
     enum parent_state state;
     char server[WF_ADDRESS_MAX];
     char reader_prefix[64];
-    uint64_t conn;
+    uint64_t conn, started_ns;
+    struct wf_timer reconnect;
+    bool greeted;           /* the server has answered once */
     uint64_t allowed;       /* the step trainers may make */
     uint64_t settled;       /* newest step that is committed or given up */
     bool *noted;            /* by infer rank: its account of `settled` has come */
@@ -50,6 +52,8 @@ struct parent {
 /* Bounds the wait of this state; `name` says what for. */
 void wf_parent_arm(struct parent *p, uint64_t wait_ns, const char *name);
 void wf_parent_stop(struct parent *p, bool failed);
+/* As an observer. A failure comes later, with the connection's end. */
+enum wf_status wf_parent_connect(struct parent *p, struct wf_error *error);
 /* A sentence on standard error, beside the progress line. */
 void wf_parent_complain(struct parent *p, const char *text);
 

@@ -137,22 +137,30 @@ void wf_report_limit(struct wf_report *report, uint64_t step, double bytes_per_s
     }
 }
 
+static bool is_committed(const struct wf_report *report, uint64_t step)
+{
+    const struct wf_report_round *round = newest_round(report, step);
+    return round != NULL && round->frame.state == WF_REPORT_COMMITTED;
+}
+
 bool wf_report_ok(const struct wf_report *report)
 {
     uint64_t every = report->every > 0 ? report->every : 1;
     uint64_t last = report->versions_wanted / every * every;
-    for (uint64_t step = report->only_latest ? last : every; step <= last; step += every) {
-        const struct wf_report_round *round = newest_round(report, step);
-        if (round == NULL || round->frame.state != WF_REPORT_COMMITTED) {
-            return false;
-        }
+    bool good = report->versions_wanted > 0 && !report->failed;
+    /* The first step is a version too; where versions may be dropped, only the last has to come. */
+    if (last == 0 || !report->only_latest) {
+        good = good && is_committed(report, 1);
+    }
+    for (uint64_t step = report->only_latest ? last : every; good && step <= last && step > 0;
+         step += every) {
+        good = is_committed(report, step);
     }
     for (uint32_t i = 0; i < report->account_count; i++) {
-        if (report->accounts[i].elements_wrong != 0 || report->accounts[i].torn_reads != 0) {
-            return false;
-        }
+        good =
+            good && report->accounts[i].elements_wrong == 0 && report->accounts[i].torn_reads == 0;
     }
-    return last > 0 && !report->failed;
+    return good;
 }
 
 const char *wf_report_bound_by(const struct wf_report_round *round)

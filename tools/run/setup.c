@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "models/engines/engine.h"
 #include "models/layout.h"
 #include "tools/files/checkpoint.h"
 #include "tools/files/make_checkpoint.h"
@@ -124,12 +125,41 @@ static enum wf_status try_layout(const struct wf_run_setup *setup, const struct 
     return status;
 }
 
+/* Adds a group's ranks and engines to the job's. */
+static enum wf_status add_group(struct wf_run_setup *setup, const struct wf_recipe *recipe,
+                                struct wf_error *error)
+{
+    /* What stands in for inference here, and what checks it, knows one engine. */
+    if (strcmp(recipe->engine->name, "vllm") != 0) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "expected a vllm engine, the one that weft run can check, found %s",
+                            recipe->engine->name);
+    }
+    uint64_t world = wf_recipe_world(recipe);
+    uint64_t ranks = setup->infer_ranks + world;
+    uint64_t engines = setup->engines + world / wf_recipe_ranks_per_engine(recipe);
+    if (ranks > WF_RANKS_MAX / 2 || engines > WF_ENGINES_MAX) {
+        return wf_error_set(error, WF_INVALID,
+                            "the job would have %llu inference ranks in %llu engines; at most %d "
+                            "in %d are possible",
+                            (unsigned long long)ranks, (unsigned long long)engines,
+                            WF_RANKS_MAX / 2, WF_ENGINES_MAX);
+    }
+    setup->infer_ranks = (uint32_t)ranks;
+    setup->engines = (uint32_t)engines;
+    return WF_OK;
+}
+
 static enum wf_status load_specs(struct wf_run_setup *setup, struct wf_error *error)
 {
     enum wf_status status =
         wf_recipe_parse(setup->job.train_spec, setup->model, &setup->train, error);
     if (status == WF_OK) {
         status = try_layout(setup, &setup->train, error);
+    }
+    if (status == WF_OK && wf_recipe_world(&setup->train) > WF_RANKS_MAX / 2) {
+        status = wf_error_set(error, WF_INVALID, "%u ranks; at most %d are possible",
+                              wf_recipe_world(&setup->train), WF_RANKS_MAX / 2);
     }
     if (status != WF_OK) {
         wf_error_prefix(error, "train.spec");
@@ -142,12 +172,13 @@ static enum wf_status load_specs(struct wf_run_setup *setup, struct wf_error *er
         if (status == WF_OK) {
             status = try_layout(setup, recipe, error);
         }
+        if (status == WF_OK) {
+            status = add_group(setup, recipe, error);
+        }
         if (status != WF_OK) {
             wf_error_prefix(error, "infer[%u].spec", i);
             return status;
         }
-        setup->infer_ranks += wf_recipe_world(recipe);
-        setup->engines += wf_recipe_world(recipe) / wf_recipe_ranks_per_engine(recipe);
     }
     return WF_OK;
 }
