@@ -300,6 +300,14 @@ void wf_server_on_publish(struct wf_meta_server *server, struct wf_server_rank *
         version.counter != server->generation || server->generation_due) {
         return; /* of a generation that is over */
     }
+    if (!wf_hash_equal(publish->layout, rank->layout) || publish->models != 1) {
+        wf_server_end(server, WF_DISAGREE,
+                      "train rank %" PRIu32 " (host %s) published step %" PRIu64
+                      " with other tensors or models than it joined with; start it again so that "
+                      "the plan is made anew",
+                      rank->rank, rank->host, version.step);
+        return;
+    }
     rank->generation_told = true;
     rank->idle = false;
     if (version.step > server->newest_step) {

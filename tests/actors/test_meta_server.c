@@ -370,6 +370,20 @@ Test(meta_server, drop_to_latest_drops_a_round_but_not_two_in_a_row)
     puppet_expect(a, WF_FRAME_decide);
 }
 
+Test(meta_server, weights_of_another_layout_than_the_plan_s_are_refused)
+{
+    world_open(&w, 1, 1, NULL);
+    world_start(&w);
+    world_commit(&w, 1);
+    struct wf_version live = world_infer(&w, 0)->live;
+    const struct wf_frame_publish publish = {
+        .version = {live.term, live.counter, 2}, .layout = {1, 2}, .models = 1};
+    puppet_send(world_train(&w), WF_FRAME_publish, &publish);
+    const struct wf_frame *frame = puppet_expect(world_infer(&w, 0), WF_FRAME_refused);
+    cr_assert_eq(frame->refused.status, WF_DISAGREE);
+    cr_assert(strstr(frame->refused.text, "train rank 0") != NULL, "%s", frame->refused.text);
+}
+
 Test(meta_server, the_job_ends_when_all_is_done_and_waits_for_goodbyes)
 {
     world_open(&w, 1, 1, NULL);
