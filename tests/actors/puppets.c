@@ -208,7 +208,8 @@ void world_open(struct world *world, uint32_t engines, uint32_t per_engine,
     uint32_t engine_of[PUPPETS_MAX];
     struct wf_server_options o = options != NULL ? *options : (struct wf_server_options){0};
     struct wf_error error = {0};
-    *world = (struct world){.infer_ranks = engines * per_engine};
+    memset(world, 0, sizeof *world); /* megabytes: a literal would stand on the stack at -O0 */
+    world->infer_ranks = engines * per_engine;
     const struct wf_sim_options links = {.latency_max_ns = PUPPET_MS};
     world->sim = wf_sim_new(1, &links);
     world->server_loop = wf_sim_rank_new(world->sim, "server", server_teardown, world);
