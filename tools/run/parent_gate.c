@@ -208,7 +208,7 @@ void wf_parent_take_frame(struct parent *p, const struct wf_wire_msg *wire)
         take_note(p, &frame.note);
         break;
     case WF_FRAME_leave:
-        if (p->state != FINISHING) {
+        if (p->state == STARTING || p->state == RUNNING) {
             wf_parent_complain(p, frame.leave.reason);
             wf_parent_stop(p, true);
         }
