@@ -536,6 +536,7 @@ def case_streams():
             ("a full standard output", command + " >/dev/full", 1),
             ("the JSON on a full standard output", f"'{WEFT}' run '{job}' --json - >/dev/full", 1),
             ("few descriptors", "ulimit -n 16; " + command, 1),
+            ("small files", "ulimit -f 100; " + command, 1),
         ]
         for name, line, wanted in rows:
             done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=DEADLINE, check=False)
@@ -545,7 +546,7 @@ def case_streams():
                     check(json.load(text)["ok"] is True, f"{name}: the report is whole")
                 os.unlink(job + ".json")
             else:
-                wanted = "ulimit -n" if "descriptors" in name else "standard output"
+                wanted = {"few descriptors": "ulimit -n", "small files": "ulimit -f"}.get(name, "standard output")
                 check(wanted in done.stderr, f"{name}: says so", done.stderr)
 
 

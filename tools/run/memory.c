@@ -26,10 +26,10 @@ static enum wf_status make_memfd(uint64_t bytes, int *fd_out, struct wf_error *e
     if (ftruncate(fd, (off_t)bytes) != 0 || fallocate(fd, 0, 0, (off_t)bytes) != 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
         enum wf_status status =
-            wf_error_set(error, WF_NO_RESOURCE,
-                         "cannot claim %llu bytes of shared memory: %s; free memory or raise the "
-                         "limit of this container",
-                         (unsigned long long)bytes, strerror(errno));
+            wf_error_set(error, WF_NO_RESOURCE, "cannot claim %llu bytes of shared memory: %s; %s",
+                         (unsigned long long)bytes, strerror(errno),
+                         errno == EFBIG ? "raise the limit of file sizes (ulimit -f)"
+                                        : "free memory or raise the limit of this container");
         close(fd);
         return status;
     }
