@@ -126,8 +126,9 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
  * that the policy skips is released with attempt 0 and no engines. Answered by TOLD. */
 #define WF_FIELDS_released(F) \
     F(KEY, round, 0) F(VERSION, version, 0) F(LIST, engines, unit, WF_ENGINES_MAX)
-/* To train ranks, after the barrier. `again`: the server will try this version once more, the hold
- * stays; otherwise it ends. Answered by TOLD. */
+/* To train ranks, after the barrier. `again`: the hold stays, because the server will try this version
+ * once more, or because a train rank was lost and the same weights are published anew under the next
+ * GENERATION. Otherwise it ends. Answered by TOLD. */
 #define WF_FIELDS_round_aborted(F) F(KEY, round, 0) F(U64, again, 1) F(CULPRIT, culprit, 0)
 #define WF_FIELDS_told(F) F(KEY, round, 0)
 /* A rank's own account of a version: phases for the timeline, counts of the demo's checks. */

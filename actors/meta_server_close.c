@@ -154,6 +154,13 @@ void wf_server_send_notice(struct wf_meta_server *server, struct wf_server_rank 
     }
 }
 
+/* A train rank was lost: this version ends with its generation, but the same weights are published
+ * anew under the next one, so nobody may train on meanwhile. */
+static bool comes_again(const struct wf_meta_server *server)
+{
+    return server->generation_due && !server->round.fill && !server->round.superseded;
+}
+
 /* A failed attempt is tried again while the train side still holds the version. */
 static bool tries_again(const struct wf_meta_server *server)
 {
@@ -189,7 +196,7 @@ static void tell_train_side(struct wf_meta_server *server)
         over = !tries_again(server);
         server->notice.type = WF_FRAME_round_aborted;
         server->notice.aborted = (struct wf_frame_round_aborted){
-            .round = round->key, .again = !over, .culprit = round->culprit};
+            .round = round->key, .again = !over || comes_again(server), .culprit = round->culprit};
         if (over && !round->fill) {
             server->given_up = version;
         }

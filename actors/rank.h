@@ -51,7 +51,8 @@ struct wf_rank_hooks {
      * can no longer be published by all train ranks): buffers are the host's again. */
     void (*released)(void *host, struct wf_rank *rank, struct wf_version version, uint32_t engines);
     /* Train and infer. The attempt ended without a commit. Train: unless `again`, buffers are the
-     * host's again; with it the server tries the version once more and the hold stays. */
+     * host's again; with it the hold stays: the server tries the version once more, or a train rank
+     * was lost and `ready` will ask for the same weights under a new generation. */
     void (*aborted)(void *host, struct wf_rank *rank, struct wf_version version, uint64_t attempt,
                     bool again, const struct wf_culprit *culprit);
     /* Once: the rank cannot go on (refused, disagreement, no server) or the job is over (status
