@@ -11,14 +11,21 @@
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
+/* Needs Linux 6.1. */
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+static const uint64_t huge_bytes = 2 << 20; /* where it is another size nothing is gained or lost */
 
 static enum wf_status no_memory(struct wf_error *error, const char *name, uint64_t len_bytes,
                                 const char *what)
 {
-    return wf_error_set(error, WF_NO_MEMORY,
-                        "cannot claim %llu bytes for %s: %s: %s; free memory, raise the limit of "
-                        "the control group, or use fewer ranks on this host",
-                        (unsigned long long)len_bytes, name, what, strerror(errno));
+    return wf_error_set(error, WF_NO_MEMORY, "cannot claim %llu bytes for %s: %s: %s; %s",
+                        (unsigned long long)len_bytes, name, what, strerror(errno),
+                        errno == EFBIG ? "raise the limit of file sizes (ulimit -f)"
+                                       : "free memory, raise the limit of the control group, or "
+                                         "use fewer ranks on this host");
 }
 
 /* Populating reports a full mount or group as an error, where a plain store would be a signal. */
@@ -37,12 +44,41 @@ static int touch(void *address, uint64_t len_bytes)
     return 0;
 }
 
+/* Reserves more than is needed, to choose the address. */
+void *wf_memory_map(int fd, uint64_t offset, uint64_t len_bytes, int protection, int flags)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    if (len_bytes == 0 || len_bytes > INT64_MAX - huge_bytes - page) {
+        errno = EINVAL;
+        return NULL;
+    }
+    uint64_t mapped = (len_bytes + page - 1) / page * page, reserved = mapped + huge_bytes;
+    uint8_t *room =
+        mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED) {
+        return NULL;
+    }
+    uint64_t skip = (offset - (uint64_t)(uintptr_t)room) % huge_bytes;
+    void *address = mmap(room + skip, len_bytes, protection, flags | MAP_FIXED, fd, (off_t)offset);
+    if (address == MAP_FAILED) {
+        int why = errno;
+        munmap(room, reserved);
+        errno = why;
+        return NULL;
+    }
+    if (skip > 0) {
+        munmap(room, skip);
+    }
+    munmap(room + skip + mapped, reserved - skip - mapped);
+    return address;
+}
+
 static enum wf_status map_and_touch(struct wf_region *region, const char *name,
                                     struct wf_error *error)
 {
     int flags = region->fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
-    void *address = mmap(NULL, region->len_bytes, PROT_READ | PROT_WRITE, flags, region->fd, 0);
-    if (address == MAP_FAILED) {
+    void *address = wf_memory_map(region->fd, 0, region->len_bytes, PROT_READ | PROT_WRITE, flags);
+    if (address == NULL) {
         return no_memory(error, name, region->len_bytes, "mmap");
     }
     if (region->fd < 0) {
@@ -52,6 +88,11 @@ static enum wf_status map_and_touch(struct wf_region *region, const char *name,
         enum wf_status status = no_memory(error, name, region->len_bytes, "touching it");
         munmap(address, region->len_bytes);
         return status;
+    }
+    if (region->fd >= 0) {
+        /* Hosts rarely give a memfd huge pages by themselves, but gather them when asked; a hint.
+         */
+        (void)madvise(address, region->len_bytes, MADV_COLLAPSE);
     }
     region->address = address;
     return WF_OK;

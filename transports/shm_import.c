@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "transports/memory.h"
 #include "transports/shm.h"
 
 #define CONTAINER(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
@@ -113,9 +114,9 @@ static enum wf_status import_memfd(struct shm_remote *remote, int fd, uint64_t o
     }
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), skip = offset % page;
     remote->map_bytes = len_bytes + skip;
-    remote->map = mmap(NULL, remote->map_bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fd,
-                       (off_t)(offset - skip));
-    if (remote->map == MAP_FAILED) {
+    remote->map =
+        wf_memory_map(fd, offset - skip, remote->map_bytes, PROT_READ, MAP_SHARED | MAP_POPULATE);
+    if (remote->map == NULL) {
         return wf_error_set(error, WF_UNSUPPORTED,
                             "cannot map %llu bytes of the source: %s; raise the limit on address "
                             "space, or give the region without a descriptor",
