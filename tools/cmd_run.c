@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "config/address.h"
 #include "tools/commands.h"
@@ -105,6 +106,8 @@ static bool take_rank(const struct wf_run_setup *setup, const char *text,
 static int run_process(struct wf_run_setup *setup, struct arguments *arguments)
 {
     struct wf_process_options *process = &arguments->process;
+    process->crowded =
+        setup->train_ranks + setup->infer_ranks > (uint64_t)sysconf(_SC_NPROCESSORS_ONLN);
     if (arguments->reader != NULL) {
         if (!parse_number(arguments->reader, &process->rank) || process->rank >= setup->engines ||
             process->reader_socket == NULL) {

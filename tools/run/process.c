@@ -67,7 +67,8 @@ enum wf_status wf_process_init(struct wf_process *process, const struct wf_proce
     if (gethostname(process->host, sizeof process->host - 1) != 0) {
         snprintf(process->host, sizeof process->host, "localhost");
     }
-    struct wf_loop_options loop_options = {.poller = WF_POLLER_EPOLL, .spin_ns = SPIN_NS};
+    struct wf_loop_options loop_options = {.poller = WF_POLLER_EPOLL,
+                                           .spin_ns = options->crowded ? 0 : SPIN_NS};
     enum wf_status status = wf_trace_init(&process->trace, WF_PROCESS_SPANS, error);
     if (status == WF_OK) {
         status = wf_loop_new(&loop_options, &process->loop, error);

@@ -25,6 +25,7 @@ struct wf_process_options {
     const char *server;        /* NULL: the job file's */
     const char *reader_socket; /* NULL: no reader */
     bool gate;                 /* descriptor 3 is a gate */
+    bool crowded; /* more ranks than cores here: a loop that spins takes another's core */
 };
 
 struct wf_process {
