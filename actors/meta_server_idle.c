@@ -186,6 +186,34 @@ static void wait_for_an_engine(struct wf_meta_server *server)
     }
 }
 
+/* Some train ranks have published a version and others, though present, have not: not for ever. */
+static void wait_for_publishers(struct wf_meta_server *server)
+{
+    const struct wf_server_rank *first = NULL, *late = NULL;
+    for (uint32_t i = 0; i < server->options.train_ranks; i++) {
+        const struct wf_server_rank *rank = &server->ranks[i];
+        if (rank->published_count > 0) {
+            first = first == NULL ? rank : first;
+        } else {
+            late = late == NULL ? rank : late;
+        }
+    }
+    uint64_t now = wf_server_now(server), limit_ns = server->options.timeouts.publish_ns;
+    if (first == NULL || late == NULL) {
+        server->publishing_ns = 0;
+    } else if (server->publishing_ns == 0) {
+        server->publishing_ns = now;
+    } else if (limit_ns > 0 && now - server->publishing_ns > limit_ns) {
+        char who[WF_CULPRIT_TEXT], limit[WF_DURATION_TEXT];
+        wf_server_rank_text(late, who, sizeof who);
+        wf_duration_format(limit_ns, limit);
+        wf_server_end(server, WF_TIMED_OUT,
+                      "%.200s has not published step %" PRIu64 " within %s of train rank %" PRIu32
+                      "; see what holds it up, or raise timeouts.publish",
+                      who, first->published[0].version.step, limit, first->rank);
+    }
+}
+
 static bool an_engine_is_whole(const struct wf_meta_server *server)
 {
     for (uint32_t e = 0; e < server->options.engines; e++) {
@@ -205,6 +233,10 @@ void wf_server_idle(struct wf_meta_server *server)
     }
     wf_server_resume_engines(server);
     wf_server_skip_obsolete(server);
+    wait_for_publishers(server);
+    if (server->state != WF_SERVER_IDLE) {
+        return;
+    }
     if (wf_server_candidate(server, &next)) {
         if (an_engine_is_whole(server)) {
             wf_server_open(server, &next, false);

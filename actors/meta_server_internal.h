@@ -148,7 +148,8 @@ struct wf_meta_server {
     bool members_due, generation_due; /* to be done in IDLE */
     bool agreed;                      /* the plan, once */
     uint64_t members_ns, started_ns;
-    uint64_t no_engine_ns; /* since when a version waits for any complete engine; 0: not */
+    uint64_t publishing_ns; /* since when some train ranks have published and others not; 0: not */
+    uint64_t no_engine_ns;  /* since when a version waits for any complete engine; 0: not */
     struct wf_version given_up, attempt_version;
     uint64_t attempt;
     bool superseded_last;         /* the round before this one was dropped for a newer version */

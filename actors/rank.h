@@ -63,6 +63,8 @@ struct wf_rank_hooks {
 
 struct wf_timeouts {
     uint64_t connect_ns, lease_ns, heartbeat_ns, join_ns, plan_ns;
+    uint64_t
+        publish_ns; /* the first train rank's PUBLISH of a version to the last one's; 0: no limit */
     uint64_t round_ns;   /* OPEN to the last vote */
     uint64_t quiesce_ns; /* QUIESCE to QUIESCED */
     uint64_t flip_ns;    /* FLIP to RESUMED */

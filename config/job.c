@@ -44,7 +44,7 @@ struct raw_transport {
 };
 
 struct raw_timeouts {
-    char *connect, *lease, *heartbeat, *join, *plan, *round, *quiesce, *flip, *repeat;
+    char *connect, *lease, *heartbeat, *join, *plan, *publish, *round, *quiesce, *flip, *repeat;
 };
 
 struct raw_server {
@@ -123,8 +123,9 @@ static const cyaml_schema_field_t transport_fields[] = {
 
 #define TIMEOUT(name) TEXT(#name, name, struct raw_timeouts, 31)
 static const cyaml_schema_field_t timeout_fields[] = {
-    TIMEOUT(connect), TIMEOUT(lease),   TIMEOUT(heartbeat), TIMEOUT(join),   TIMEOUT(plan),
-    TIMEOUT(round),   TIMEOUT(quiesce), TIMEOUT(flip),      TIMEOUT(repeat), CYAML_FIELD_END};
+    TIMEOUT(connect), TIMEOUT(lease),   TIMEOUT(heartbeat), TIMEOUT(join),
+    TIMEOUT(plan),    TIMEOUT(publish), TIMEOUT(round),     TIMEOUT(quiesce),
+    TIMEOUT(flip),    TIMEOUT(repeat),  CYAML_FIELD_END};
 
 static const cyaml_schema_field_t server_fields[] = {
     TEXT("listen", listen, struct raw_server, WF_ADDRESS_MAX - 1),
@@ -223,6 +224,7 @@ static enum wf_status take_timeouts(const struct raw_timeouts *raw, struct wf_ti
         {raw->heartbeat, "heartbeat", &out->heartbeat_ns},
         {raw->join, "join", &out->join_ns},
         {raw->plan, "plan", &out->plan_ns},
+        {raw->publish, "publish", &out->publish_ns},
         {raw->round, "round", &out->round_ns},
         {raw->quiesce, "quiesce", &out->quiesce_ns},
         {raw->flip, "flip", &out->flip_ns},

@@ -121,9 +121,9 @@ Test(job_doc, the_table_has_the_default_of_every_timeout)
     } rows[] = {
         {"timeouts.connect", t->connect_ns},     {"timeouts.lease", t->lease_ns},
         {"timeouts.heartbeat", t->heartbeat_ns}, {"timeouts.join", t->join_ns},
-        {"timeouts.plan", t->plan_ns},           {"timeouts.round", t->round_ns},
-        {"timeouts.quiesce", t->quiesce_ns},     {"timeouts.flip", t->flip_ns},
-        {"timeouts.repeat", t->repeat_ns},
+        {"timeouts.plan", t->plan_ns},           {"timeouts.publish", t->publish_ns},
+        {"timeouts.round", t->round_ns},         {"timeouts.quiesce", t->quiesce_ns},
+        {"timeouts.flip", t->flip_ns},           {"timeouts.repeat", t->repeat_ns},
     };
     cr_assert_eq(sizeof rows / sizeof rows[0], sizeof *t / sizeof t->connect_ns,
                  "a timeout is missing in this test");

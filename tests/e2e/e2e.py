@@ -494,6 +494,25 @@ def case_server_elsewhere():
         check(done.returncode == 1 and address in done.stderr, "a server that never comes is named", done.stderr)
 
 
+def case_stuck_trainer():
+    """A train rank that lives but never publishes is named within its deadline."""
+    with Work() as work:
+        job = work.job(train="megatron:tp=2", infer="vllm:tp=2", versions=2, extra="timeouts: {publish: 2s}\n")
+        server, address = start_server(work, job)
+        read_end, write_end = os.pipe()  # a gate that nobody opens
+        stuck = subprocess.Popen([WEFT, "run", job, "--rank", "train:1", "--server", address, "--gate"], stderr=subprocess.PIPE,
+                                 text=True, close_fds=False, preexec_fn=lambda: os.dup2(read_end, 3))
+        others = [subprocess.Popen([WEFT, "run", job, "--rank", rank, "--server", address], stderr=subprocess.PIPE, text=True)
+                  for rank in ("train:0", "infer:0", "infer:1")]
+        texts = [rank.communicate(timeout=DEADLINE)[1] for rank in [stuck, *others]]
+        check(server.wait(timeout=30) == 1, "the server ends the job")
+        # It rebuilds and publishes step 1 if train rank 0 was there first; it never makes step 2.
+        says = re.search(r"train rank 1 .*has not published step [12] within 2 s of train rank 0", texts[1])
+        check(says, "the train rank that holds everybody up is named", texts)
+        os.close(read_end)
+        os.close(write_end)
+
+
 def case_identity():
     """Two ranks with one identity, a rank of another job, a rank with another recipe."""
     with Work() as work:
