@@ -143,7 +143,6 @@ static enum wf_status watch_signals(struct server *s, struct wf_error *error)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
     sigprocmask(SIG_BLOCK, &set, NULL);
-    signal(SIGPIPE, SIG_IGN);
     s->signals = (struct wf_watch){.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK),
                                    .events = WF_READABLE,
                                    .ready = signal_came};

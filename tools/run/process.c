@@ -106,7 +106,6 @@ enum wf_status wf_process_watch(struct wf_process *process,
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
     sigprocmask(SIG_BLOCK, &set, NULL);
-    signal(SIGPIPE, SIG_IGN);
     process->signals = (struct wf_watch){.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK),
                                          .events = WF_READABLE,
                                          .ready = signal_came};
