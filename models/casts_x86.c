@@ -15,8 +15,11 @@
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,f16c")))
 
 enum {
-    VECTOR = 64,           /* bytes that streaming stores are aligned to */
-    PREFETCH_AHEAD = 2048, /* bytes of the source; the processors' own stop at the end of a page */
+    VECTOR = 64, /* bytes that streaming stores are aligned to */
+    /* Bytes of the source, into the second cache: a core waits for memory with more lines there
+     * than in the first. 2 threads copy 20 GB/s with this, 17 with 2 KiB into the first, 16.7
+     * without. */
+    PREFETCH_AHEAD = 8192,
 };
 
 /* Elements to do before dst is aligned to VECTOR; `n` or more if it never is. */
@@ -103,9 +106,9 @@ AVX512 INLINE void cast512(enum wf_dtype from, enum wf_dtype to, wf_cast_t *refe
     reference(dst, src, i);
     for (; i + 32 + PREFETCH_AHEAD / size_of(from) <= n; i += 32) {
         const char *at = src + i * size_of(from);
-        _mm_prefetch(at + PREFETCH_AHEAD, _MM_HINT_T0);
+        _mm_prefetch(at + PREFETCH_AHEAD, _MM_HINT_T1);
         if (from == WF_DTYPE_F32) {
-            _mm_prefetch(at + PREFETCH_AHEAD + 64, _MM_HINT_T0);
+            _mm_prefetch(at + PREFETCH_AHEAD + 64, _MM_HINT_T1);
         }
         store512(to, dst + i * size_of(to), load512(from, at), streaming);
     }
@@ -122,7 +125,7 @@ AVX512 INLINE void copy512(char *dst, const char *src, size_t n)
     memcpy(dst, src, i);
     for (; i + 256 <= n; i += 256) {
         for (size_t k = 0; k < 256 && i + PREFETCH_AHEAD < n; k += 64) {
-            _mm_prefetch(src + i + k + PREFETCH_AHEAD, _MM_HINT_T0);
+            _mm_prefetch(src + i + k + PREFETCH_AHEAD, _MM_HINT_T1);
         }
         __m512i a = _mm512_loadu_si512(src + i), b = _mm512_loadu_si512(src + i + 64),
                 c = _mm512_loadu_si512(src + i + 128), d = _mm512_loadu_si512(src + i + 192);
@@ -206,7 +209,7 @@ AVX2 INLINE void cast256(enum wf_dtype from, enum wf_dtype to, wf_cast_t *refere
     reference(dst, src, i);
     for (; i + 16 + PREFETCH_AHEAD / size_of(from) <= n; i += 16) {
         const char *at = src + i * size_of(from);
-        _mm_prefetch(at + PREFETCH_AHEAD, _MM_HINT_T0);
+        _mm_prefetch(at + PREFETCH_AHEAD, _MM_HINT_T1);
         store256(to, dst + i * size_of(to), load256(from, at), streaming);
     }
     for (; i + 16 <= n; i += 16) {
@@ -222,7 +225,7 @@ AVX2 INLINE void copy256(char *dst, const char *src, size_t n)
     memcpy(dst, src, i);
     for (; i + 64 <= n; i += 64) {
         if (i + PREFETCH_AHEAD < n) {
-            _mm_prefetch(src + i + PREFETCH_AHEAD, _MM_HINT_T0);
+            _mm_prefetch(src + i + PREFETCH_AHEAD, _MM_HINT_T1);
         }
         __m256i a = _mm256_loadu_si256((const void *)(src + i));
         __m256i b = _mm256_loadu_si256((const void *)(src + i + 32));

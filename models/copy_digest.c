@@ -28,7 +28,7 @@ static void hash_bytes(XXH3_state_t *state, const char *bytes, size_t len)
     size_t done = 0;
     while (len - done > STEP_BYTES) {
         for (size_t line = 0; line < STEP_BYTES && len - done > AHEAD_BYTES + line; line += 64) {
-            __builtin_prefetch(bytes + done + AHEAD_BYTES + line);
+            __builtin_prefetch(bytes + done + AHEAD_BYTES + line, 0, 2); /* into L2 */
         }
         XXH3_64bits_update(state, bytes + done, STEP_BYTES);
         done += STEP_BYTES;

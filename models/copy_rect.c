@@ -141,7 +141,7 @@ void wf_rect_ahead_next(struct wf_rect_ahead *ahead, const struct wf_rect *rect)
         return;
     }
     for (size_t line = 0; line < ahead->bytes; line += 64) {
-        __builtin_prefetch(ahead->src + ahead->walk.src_offset + line);
+        __builtin_prefetch(ahead->src + ahead->walk.src_offset + line, 0, 2); /* into L2 */
     }
     ahead->more = wf_rect_walk_next(&ahead->walk, rect);
 }

@@ -42,7 +42,7 @@ struct wf_rect_ahead {
     size_t bytes; /* of each run, at most WF_PREFETCH_BYTES */
     bool more;
 };
-enum { WF_PREFETCH_BYTES = 2048 /* how far ahead of the run at hand */ };
+enum { WF_PREFETCH_BYTES = 8192 /* how far ahead of the run at hand */ };
 /* `skip` is the run's axis, `run_bytes` its bytes in the source. */
 void wf_rect_ahead_begin(struct wf_rect_ahead *ahead, const struct wf_rect *rect, uint32_t skip,
                          const char *src, size_t run_bytes);
