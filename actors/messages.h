@@ -165,10 +165,12 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
     F(HASH, edge, 0)
 /* One frame a region, its fd beside it; the last has `last` = 1. */
 #define WF_FIELDS_peer_region(F)                                                     \
-    F(U64, index, WF_REGIONS_MAX) F(U64, slot, 1) F(TEXT, transport, 32) F(BYTES, handle, 256) \
+    F(U64, index, WF_REGIONS_MAX) F(U64, slot, 1) F(TEXT, transport, 32) F(BYTES, handle, 1024) \
     F(U64, len_bytes, UINT64_MAX) F(U64, last, 1)
-/* Where the source's tensors are: one `place` for each tensor of its layout. */
-#define WF_FIELDS_peer_places(F) F(U64, slot, 1) F(LIST, places, place, WF_PLACES_MAX)
+/* Where the source's tensors are: one `place` for each tensor of its layout. `slots`: how many the
+ * source has; each comes with its places and then its regions. */
+#define WF_FIELDS_peer_places(F) \
+    F(U64, slot, 1) F(LIST, places, place, WF_PLACES_MAX) F(U64, slots, 2)
 #define WF_FIELDS_grant_request(F) F(KEY, round, 0)
 #define WF_FIELDS_grant(F) F(KEY, round, 0) F(U64, slot, 1)
 #define WF_FIELDS_digest_request(F) F(KEY, round, 0)

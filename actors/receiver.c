@@ -195,6 +195,9 @@ static enum wf_verdict take(struct wf_receiver *receiver, struct wf_msg *msg)
     case WF_READ_DONE:
         take_read_done(receiver, msg);
         return WF_KEEP; /* part of its source */
+    case WF_IMPORT_DONE:
+        receiver_source_imported(receiver, msg);
+        return WF_KEEP; /* freed there */
     case WF_VALIDATE:   /* came back: the Validator is closed */
     case WF_VALIDATED:
         receiver->validating = false;
@@ -272,7 +275,8 @@ void wf_receiver_close(struct wf_receiver *receiver)
 
 void wf_receiver_free(struct wf_receiver *receiver)
 {
-    while (receiver->open_reads > 0 || receiver->validating || receiver->flip_batch.active) {
+    while (receiver->open_reads > 0 || receiver->open_imports > 0 || receiver->validating ||
+           receiver->flip_batch.active) {
         wf_loop_turn(receiver->rank->loop); /* what runs still points here */
     }
     receiver_settle(receiver);

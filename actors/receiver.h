@@ -13,9 +13,10 @@
  * Invariants: outside READING and DRAINING no read is open; `staged` implies that staging holds
  * exactly `round` and its digests matched; a new plan is adopted in IDLE only.
  *
- * A source: APART (a retry timer runs) -> CONNECTING -> GREETED (hello sent, regions come) ->
- * READY; any loss leads back to APART, and its regions are released as soon as no read is open on
- * them.
+ * A source: APART (a retry timer runs) -> CONNECTING -> GREETED (hello sent, regions come and are
+ * imported) -> READY (all imports of all slots are done); any loss leads back to APART, and its
+ * regions are released as soon as no read is open on them. An import that is out when its source is
+ * lost has no source any more: what it gives is released when it comes.
  */
 #ifndef WEFT_ACTORS_RECEIVER_H
 #define WEFT_ACTORS_RECEIVER_H
@@ -42,9 +43,18 @@ enum receiver_phase {
     RECEIVER_FLIPPING,
 };
 
+/* A region on its way. */
+struct receiver_import {
+    struct wf_import import;
+    struct receiver_import *next;
+    struct receiver_source *source; /* NULL: it was lost meanwhile */
+    uint32_t slot, index;
+};
+
 struct receiver_slot {
-    struct wf_remote **remotes; /* as many as have come */
+    struct wf_remote **remotes; /* as many as were announced; NULL while an import is out */
     uint32_t remote_count;
+    bool complete; /* the last region was announced */
     struct wf_el_place *places;
     uint32_t place_count;
     struct wf_read_source *src; /* by the source's layout tensors; made when all is here */
@@ -62,6 +72,8 @@ struct receiver_source {
     uint64_t retry_ns;
     char why[WF_REASON_MAX]; /* the last failure, for whoever waits */
     struct receiver_slot slots[RECEIVER_SLOTS];
+    uint32_t slot_count;             /* that the source has */
+    struct receiver_import *imports; /* that are out */
     /* of the round */
     bool asked, granted, read_open, read_done, has_digest, named;
     uint64_t slot; /* that was granted */
@@ -92,7 +104,7 @@ struct wf_receiver {
     struct wf_round_key stop_round;
     struct wf_timer deadline;
     uint64_t started_ns, granted_ns, read_ns, deadline_ns;
-    uint32_t open_reads;
+    uint32_t open_reads, open_imports;
     bool validating;
     struct wf_validation validation; /* its edges: one for each source, in order */
     struct wf_local_msg *answer;     /* READ_DONE in the making */
@@ -126,6 +138,7 @@ void receiver_source_connect(struct receiver_source *source);
 void receiver_source_lose(struct receiver_source *source, enum wf_status status, const char *why);
 void receiver_source_release(struct receiver_source *source); /* what was imported; no read open */
 void receiver_source_event(struct receiver_source *source, struct wf_wire_msg *msg);
+void receiver_source_imported(struct wf_receiver *receiver, struct wf_msg *msg); /* IMPORT_DONE */
 bool receiver_source_send(struct receiver_source *source, enum wf_frame_type type,
                           const void *fields);
 

@@ -28,12 +28,23 @@ void receiver_source_release(struct receiver_source *source)
     for (int i = 0; i < RECEIVER_SLOTS; i++) {
         struct receiver_slot *slot = &source->slots[i];
         for (uint32_t r = 0; r < slot->remote_count; r++) {
-            transport->ops->release_region(transport, slot->remotes[r]);
+            if (slot->remotes[r] != NULL) {
+                transport->ops->release_region(transport, slot->remotes[r]);
+            }
         }
         free(slot->remotes);
         free(slot->places);
         free(slot->src);
         memset(slot, 0, sizeof *slot);
+    }
+}
+
+/* Nobody waits any more for what is on its way. */
+static void orphan_imports(struct receiver_source *source)
+{
+    for (struct receiver_import *open; (open = source->imports) != NULL;) {
+        source->imports = open->next;
+        open->source = NULL;
     }
 }
 
@@ -59,6 +70,7 @@ void receiver_source_lose(struct receiver_source *source, enum wf_status status,
     snprintf(source->why, sizeof source->why, "%s", why);
     source->state = SOURCE_APART;
     wf_timer_cancel(loop_of(source), &source->timer);
+    orphan_imports(source);
     if (!source->read_open) {
         receiver_source_release(source);
     }
@@ -132,7 +144,9 @@ static enum wf_status take_places(struct receiver_source *source,
                                   const struct wf_frame_peer_places *frame, struct wf_error *error)
 {
     struct receiver_slot *slot = &source->slots[frame->slot];
-    if (slot->places != NULL || frame->places_count != source->layout->tensor_count) {
+    source->slot_count = (uint32_t)frame->slots;
+    if (slot->places != NULL || frame->slot >= frame->slots ||
+        frame->places_count != source->layout->tensor_count) {
         return wf_error_set(error, WF_PROTOCOL, "sent %u places for its %u tensors",
                             frame->places_count, source->layout->tensor_count);
     }
@@ -177,29 +191,35 @@ static enum wf_status resolve(const struct receiver_source *source, struct recei
     return WF_OK;
 }
 
-static enum wf_status import(struct receiver_source *source, struct receiver_slot *slot,
-                             const struct wf_frame_peer_region *frame, int *fd,
-                             struct wf_error *error)
+static enum wf_status start_import(struct receiver_source *source,
+                                   const struct wf_frame_peer_region *frame, int *fd,
+                                   struct wf_error *error)
 {
     struct wf_transport *transport = source->receiver->rank->options.transport;
-    struct wf_handle handle = {.len = frame->handle_len, .fd = *fd};
-    memcpy(handle.bytes, frame->handle, frame->handle_len);
+    struct receiver_slot *slot = &source->slots[frame->slot];
+    struct receiver_import *open = calloc(1, sizeof *open);
     struct wf_remote **remotes =
         realloc(slot->remotes, (slot->remote_count + 1) * sizeof *slot->remotes);
-    if (remotes == NULL) {
+    slot->remotes = remotes != NULL ? remotes : slot->remotes;
+    if (open == NULL || remotes == NULL) {
+        free(open);
         return wf_error_set(error, WF_NO_MEMORY, "has more regions than fit in memory here");
     }
-    slot->remotes = remotes;
+    open->source = source;
+    open->next = source->imports;
+    source->imports = open;
+    open->slot = (uint32_t)frame->slot;
+    open->index = slot->remote_count;
+    slot->remotes[slot->remote_count++] = NULL;
+    open->import = (struct wf_import){.done = {.kind = WF_IMPORT_DONE},
+                                      .owner = &source->receiver->actor,
+                                      .handle = {.len = frame->handle_len, .fd = *fd},
+                                      .len_bytes = frame->len_bytes};
+    memcpy(open->import.handle.bytes, frame->handle, frame->handle_len);
     *fd = -1; /* the transport takes it */
-    enum wf_status status = transport->ops->import_region(
-        transport, &handle, frame->len_bytes, &slot->remotes[slot->remote_count], error);
-    if (status == WF_OK) {
-        slot->remote_count++;
-    } else {
-        wf_error_prefix(error, "offered region %llu, which cannot be used",
-                        (unsigned long long)frame->index);
-    }
-    return status;
+    source->receiver->open_imports++;
+    transport->ops->import_region(transport, &open->import);
+    return WF_OK;
 }
 
 static enum wf_status take_region(struct receiver_source *source,
@@ -212,22 +232,77 @@ static enum wf_status take_region(struct receiver_source *source,
         return wf_error_set(error, WF_UNSUPPORTED, "offers transport \"%s\", this rank has \"%s\"",
                             frame->transport, ours);
     }
-    if (slot->places == NULL || slot->src != NULL || frame->index != slot->remote_count) {
+    if (slot->places == NULL || slot->complete || frame->index != slot->remote_count) {
         return wf_error_set(error, WF_PROTOCOL, "sent region %llu out of turn",
                             (unsigned long long)frame->index);
     }
-    enum wf_status status = import(source, slot, frame, fd, error);
-    if (status != WF_OK || !frame->last) {
-        return status;
+    slot->complete = frame->last;
+    return start_import(source, frame, fd, error);
+}
+
+/* All that was announced is here: the source can be read. */
+static enum wf_status become_ready(struct receiver_source *source, struct wf_error *error)
+{
+    bool complete = source->imports == NULL;
+    for (uint32_t i = 0; i < source->slot_count; i++) {
+        complete = complete && source->slots[i].complete;
     }
-    status = resolve(source, slot, error);
-    if (status == WF_OK && source->state == SOURCE_GREETED) {
-        source->state = SOURCE_READY;
-        source->retry_ns = RECEIVER_RETRY_MIN_NS;
-        wf_timer_cancel(loop_of(source), &source->timer);
-        receiver_round_ready(source);
+    if (!complete || source->state != SOURCE_GREETED) {
+        return WF_OK;
     }
-    return status;
+    for (uint32_t i = 0; i < source->slot_count; i++) {
+        enum wf_status status = resolve(source, &source->slots[i], error);
+        if (status != WF_OK) {
+            return status;
+        }
+    }
+    source->state = SOURCE_READY;
+    source->retry_ns = RECEIVER_RETRY_MIN_NS;
+    wf_timer_cancel(loop_of(source), &source->timer);
+    receiver_round_ready(source);
+    return WF_OK;
+}
+
+static void lose_for(struct receiver_source *source, enum wf_status status,
+                     const struct wf_error *error)
+{
+    char why[WF_REASON_MAX];
+    snprintf(why, sizeof why, "%.*s", WF_REASON_MAX - 1, error->text);
+    receiver_source_lose(source, status, why);
+}
+
+static void take_import(struct receiver_source *source, struct receiver_import *open)
+{
+    struct wf_import *import = &open->import;
+    struct receiver_import **link = &source->imports;
+    while (*link != open) {
+        link = &(*link)->next;
+    }
+    *link = open->next;
+    source->slots[open->slot].remotes[open->index] = import->remote;
+    enum wf_status status = import->status;
+    if (status != WF_OK) {
+        wf_error_prefix(&import->error, "offered region %u, which cannot be used", open->index);
+    } else {
+        status = become_ready(source, &import->error);
+    }
+    if (status != WF_OK) {
+        lose_for(source, status, &import->error);
+    }
+}
+
+void receiver_source_imported(struct wf_receiver *receiver, struct wf_msg *msg)
+{
+    struct receiver_import *open =
+        (struct receiver_import *)((char *)msg - offsetof(struct receiver_import, import.done));
+    struct wf_transport *transport = receiver->rank->options.transport;
+    receiver->open_imports--;
+    if (open->source != NULL) {
+        take_import(open->source, open);
+    } else if (open->import.remote != NULL) {
+        transport->ops->release_region(transport, open->import.remote);
+    }
+    free(open);
 }
 
 static void take_refusal(struct receiver_source *source,
@@ -247,7 +322,7 @@ static void take_frame(struct receiver_source *source, const struct wf_frame *fr
 {
     struct wf_error error = {.status = WF_OK};
     enum wf_status status = WF_OK;
-    bool setting_up = source->state == SOURCE_GREETED || source->state == SOURCE_READY;
+    bool setting_up = source->state == SOURCE_GREETED;
     if (frame->type == WF_FRAME_challenge && source->state == SOURCE_CONNECTING) {
         say_hello(source);
     } else if (frame->type == WF_FRAME_peer_refused) {
@@ -263,9 +338,7 @@ static void take_frame(struct receiver_source *source, const struct wf_frame *fr
                               wf_frame_name(frame->type));
     }
     if (status != WF_OK) {
-        char why[WF_REASON_MAX];
-        snprintf(why, sizeof why, "%.*s", WF_REASON_MAX - 1, error.text);
-        receiver_source_lose(source, status, why);
+        lose_for(source, status, &error);
     }
 }
 
@@ -309,6 +382,7 @@ void receiver_source_free(struct receiver_source *source)
         env->ops->close(env, source->conn);
     }
     wf_timer_cancel(loop_of(source), &source->timer);
+    orphan_imports(source);
     receiver_source_release(source);
     wf_digests_free(source->digests);
     free(source);

@@ -190,12 +190,23 @@ static enum wf_status check_plan(const struct wf_sender *sender,
                         reader);
 }
 
+static uint64_t slot_count(const struct wf_sender *sender)
+{
+    uint64_t count = 0;
+    for (int i = 0; i < SENDER_SLOTS; i++) {
+        count += sender->slots[i].region_count > 0;
+    }
+    return count;
+}
+
 static void send_slot(struct sender_peer *peer, uint64_t index)
 {
     struct wf_sender *sender = peer->sender;
     const struct sender_slot *slot = &sender->slots[index];
-    struct wf_frame_peer_places places = {
-        .slot = index, .places = slot->places, .places_count = sender->rank->layout->tensor_count};
+    struct wf_frame_peer_places places = {.slot = index,
+                                          .slots = slot_count(sender),
+                                          .places = slot->places,
+                                          .places_count = sender->rank->layout->tensor_count};
     bool open = send(peer, WF_FRAME_peer_places, &places, -1);
     for (uint32_t i = 0; i < slot->region_count && open; i++) {
         struct wf_frame_peer_region region = {.index = i,

@@ -78,8 +78,12 @@ static void issue_jobs(struct shm *shm)
 
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
-    WF_ASSERT(msg->kind == SHM_JOB_DONE);
     struct shm *shm = CONTAINER(self, struct shm, actor);
+    if (msg->kind == SHM_IMPORT_DONE) {
+        shm_import_ended(shm, msg);
+        return WF_KEEP;
+    }
+    WF_ASSERT(msg->kind == SHM_JOB_DONE);
     struct shm_job *job = CONTAINER(msg, struct shm_job, job.done);
     struct shm_read *open = job->read;
     job->read = NULL;
@@ -164,7 +168,7 @@ static void withdraw_region(struct wf_transport *t, const struct wf_handle *hand
 static void close_shm(struct wf_transport *t)
 {
     struct shm *shm = CONTAINER(t, struct shm, base);
-    WF_ASSERT(shm->reads == NULL && shm->remotes == 0);
+    WF_ASSERT(shm->reads == NULL && shm->remotes == 0 && shm->imports == 0);
     wf_actor_close(&shm->actor);
     wf_actor_fini(&shm->actor);
     for (unsigned i = 0; i < shm->job_count; i++) {

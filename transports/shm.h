@@ -21,7 +21,8 @@ enum {
     SHM_PARALLEL_MAX = 64,      /* threads */
     SHM_BOUNCE_BYTES = 1 << 20, /* of each slot, for memory that cannot be mapped */
     SHM_NONCE_BYTES = 16,
-    SHM_JOB_DONE = WF_READ_DONE + 1,
+    SHM_JOB_DONE = WF_TRANSPORT_OWN,
+    SHM_IMPORT_DONE,
 };
 
 enum shm_kind { SHM_MEMFD = 1, SHM_PROCESS = 2 };
@@ -67,7 +68,7 @@ struct shm {
     struct wf_loop *loop;
     struct wf_actor actor; /* jobs end here */
     struct shm_job *jobs;
-    unsigned job_count, remotes;
+    unsigned job_count, remotes, imports; /* imports: open ones */
     struct shm_job *idle;
     struct shm_read *reads; /* open ones, oldest first */
     uint8_t *nonce;         /* own allocation: peers read it */
@@ -76,9 +77,8 @@ struct shm {
 /* shm_import.c */
 enum wf_status shm_export_region(struct wf_transport *t, const struct wf_region *region,
                                  struct wf_handle *handle_out, struct wf_error *error);
-enum wf_status shm_import_region(struct wf_transport *t, const struct wf_handle *handle,
-                                 uint64_t len_bytes, struct wf_remote **remote_out,
-                                 struct wf_error *error);
+void shm_import_region(struct wf_transport *t, struct wf_import *import);
+void shm_import_ended(struct shm *shm, struct wf_msg *msg); /* SHM_IMPORT_DONE came */
 void shm_release_region(struct wf_transport *t, struct wf_remote *remote);
 
 /* shm_copy.c: the work of a job; any thread. */

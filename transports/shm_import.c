@@ -1,5 +1,7 @@
 /* shm_import.c - handles of regions: made, checked, mapped or probed.
  *
+ * Mapping 50 GB takes seconds, so checking and mapping is a job; the loop only begins and ends it.
+ *
  * Bytes of a handle, integers little-endian: format (1), kind (1), pid (8), address in the source
  * or offset in the memfd (8), length (8), nonce's address (8), nonce (16).
  */
@@ -17,6 +19,13 @@
 #define CONTAINER(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
 enum { HANDLE_FORMAT = 1, HANDLE_BYTES = 2 + 4 * 8 + SHM_NONCE_BYTES };
+
+/* One import on its way. */
+struct shm_import {
+    struct wf_job job;
+    struct wf_import *import;  /* borrows */
+    struct shm_remote *remote; /* becomes the import's result */
+};
 
 static void put_u64(uint8_t *bytes, uint64_t value)
 {
@@ -126,20 +135,12 @@ static enum wf_status import_memfd(struct shm_remote *remote, int fd, uint64_t o
     return WF_OK;
 }
 
-static enum wf_status import_process(struct shm *shm, struct shm_remote *remote, uint64_t address,
+static enum wf_status import_process(struct shm_remote *remote, uint64_t address,
                                      struct wf_error *error)
 {
     remote->address = address;
     if (address > UINT64_MAX - remote->base.len_bytes) {
         return wf_error_set(error, WF_INVALID, "the region does not fit in an address space");
-    }
-    for (unsigned i = 0; i < shm->job_count; i++) {
-        if (shm->jobs[i].bounce == NULL) {
-            shm->jobs[i].bounce = malloc(SHM_BOUNCE_BYTES);
-        }
-        if (shm->jobs[i].bounce == NULL) {
-            return wf_error_set(error, WF_NO_MEMORY, "no memory for the bounce buffers");
-        }
     }
     uint8_t byte;
     enum wf_status status = shm_process_read(remote, address, &byte, 1, error);
@@ -149,10 +150,30 @@ static enum wf_status import_process(struct shm *shm, struct shm_remote *remote,
     return status;
 }
 
-static enum wf_status import_checked(struct shm *shm, const struct wf_handle *handle,
-                                     struct shm_remote *remote, struct wf_error *error)
+/* Reads of process memory go through them. */
+static enum wf_status make_bounce_buffers(struct shm *shm, struct wf_error *error)
+{
+    for (unsigned i = 0; i < shm->job_count; i++) {
+        if (shm->jobs[i].bounce == NULL) {
+            shm->jobs[i].bounce = malloc(SHM_BOUNCE_BYTES);
+        }
+        if (shm->jobs[i].bounce == NULL) {
+            return wf_error_set(error, WF_NO_MEMORY, "no memory for the bounce buffers");
+        }
+    }
+    return WF_OK;
+}
+
+static enum wf_status import_checked(const struct wf_handle *handle, struct shm_remote *remote,
+                                     struct wf_error *error)
 {
     const uint8_t *bytes = handle->bytes;
+    if (handle->len != HANDLE_BYTES || bytes[0] != HANDLE_FORMAT) {
+        return wf_error_set(error, WF_PROTOCOL,
+                            "a shm handle has %u bytes in format %u; expected %d in format %d: "
+                            "use one version of weft on both sides",
+                            handle->len, bytes[0], HANDLE_BYTES, HANDLE_FORMAT);
+    }
     uint64_t place = get_u64(bytes + 10), len_bytes = get_u64(bytes + 18);
     if (len_bytes != remote->base.len_bytes || len_bytes == 0 || len_bytes > INT64_MAX ||
         place > INT64_MAX) {
@@ -174,37 +195,74 @@ static enum wf_status import_checked(struct shm *shm, const struct wf_handle *ha
     remote->pid = (pid_t)pid;
     remote->nonce_address = get_u64(bytes + 26);
     memcpy(remote->nonce, bytes + 34, SHM_NONCE_BYTES);
-    return import_process(shm, remote, place, error);
+    return import_process(remote, place, error);
 }
 
-enum wf_status shm_import_region(struct wf_transport *t, const struct wf_handle *handle,
-                                 uint64_t len_bytes, struct wf_remote **remote_out,
-                                 struct wf_error *error)
+/* Pool thread. */
+static void import_work(struct wf_job *job)
+{
+    struct shm_import *open = CONTAINER(job, struct shm_import, job);
+    struct wf_import *import = open->import;
+    import->status = import_checked(&import->handle, open->remote, &import->error);
+    if (import->handle.fd >= 0) {
+        close(import->handle.fd); /* the mapping lives without it */
+        import->handle.fd = -1;
+    }
+}
+
+static void import_end(struct wf_import *import)
+{
+    import->done.kind = WF_IMPORT_DONE;
+    wf_send(import->owner, &import->done);
+}
+
+void shm_import_region(struct wf_transport *t, struct wf_import *import)
 {
     struct shm *shm = CONTAINER(t, struct shm, base);
-    enum wf_status status;
     struct shm_remote *remote = calloc(1, sizeof *remote);
-    if (remote == NULL) {
-        status = wf_error_set(error, WF_NO_MEMORY, "no memory for an imported region");
-    } else if (handle->len != HANDLE_BYTES || handle->bytes[0] != HANDLE_FORMAT) {
-        status = wf_error_set(error, WF_PROTOCOL,
-                              "a shm handle has %u bytes in format %u; expected %d in format %d: "
-                              "use one version of weft on both sides",
-                              handle->len, handle->bytes[0], HANDLE_BYTES, HANDLE_FORMAT);
-    } else {
-        remote->base = (struct wf_remote){.transport = t, .len_bytes = len_bytes};
-        status = import_checked(shm, handle, remote, error);
-    }
-    if (handle->fd >= 0) {
-        close(handle->fd); /* the mapping lives without it */
-    }
-    if (status != WF_OK) {
+    struct shm_import *open = calloc(1, sizeof *open);
+    import->remote = NULL;
+    import->error.text[0] = '\0';
+    if (remote == NULL || open == NULL) {
         free(remote);
-        return status;
+        free(open);
+        if (import->handle.fd >= 0) {
+            close(import->handle.fd);
+        }
+        import->status =
+            wf_error_set(&import->error, WF_NO_MEMORY, "no memory for an imported region");
+        import_end(import);
+        return;
     }
-    shm->remotes++;
-    *remote_out = &remote->base;
-    return WF_OK;
+    remote->base = (struct wf_remote){.transport = t, .len_bytes = import->len_bytes};
+    open->remote = remote;
+    open->import = import;
+    open->job = (struct wf_job){.done = {.kind = SHM_IMPORT_DONE},
+                                .owner = &shm->actor,
+                                .work = import_work,
+                                .name = "shm import"};
+    shm->imports++;
+    struct wf_env *env = wf_loop_env(shm->loop);
+    env->ops->job(env, &open->job);
+}
+
+void shm_import_ended(struct shm *shm, struct wf_msg *msg)
+{
+    struct shm_import *open = CONTAINER(msg, struct shm_import, job.done);
+    struct wf_import *import = open->import;
+    struct shm_remote *remote = open->remote;
+    free(open);
+    shm->imports--;
+    if (import->status == WF_OK && remote->kind == SHM_PROCESS) {
+        import->status = make_bounce_buffers(shm, &import->error);
+    }
+    if (import->status == WF_OK) {
+        shm->remotes++;
+        import->remote = &remote->base;
+    } else {
+        free(remote); /* nothing is mapped when the import failed */
+    }
+    import_end(import);
 }
 
 void shm_release_region(struct wf_transport *t, struct wf_remote *base)

@@ -27,11 +27,19 @@ struct sim_transport {
     uint32_t rank;
     struct wf_sim_link_options options;
     struct sim_read *reads; /* open ones, newest first */
+    struct sim_import *imports;
 };
 
 struct sim_remote {
     struct wf_remote base; /* first */
     uint64_t region;
+};
+
+struct sim_import {
+    struct wf_sim_call call; /* first */
+    struct sim_transport *transport;
+    struct wf_import *import;
+    struct sim_import *prev, *next;
 };
 
 struct sim_read {
@@ -250,36 +258,81 @@ static void sim_withdraw(struct wf_transport *base, const struct wf_handle *hand
     wf_sim_region_remove(of_base(base)->sim, handle_region(handle));
 }
 
-static enum wf_status sim_import(struct wf_transport *base, const struct wf_handle *handle,
-                                 uint64_t len_bytes, struct wf_remote **remote_out,
-                                 struct wf_error *error)
+static enum wf_status import_checked(struct sim_transport *t, struct wf_import *import)
 {
-    struct sim_transport *t = of_base(base);
     const void *address = NULL;
-    uint64_t region = handle_region(handle), region_bytes = 0;
-    if (handle->fd >= 0) {
-        close(handle->fd);
-    }
+    uint64_t region = handle_region(&import->handle), region_bytes = 0;
     if (region == 0) {
-        return wf_error_set(error, WF_INVALID,
+        return wf_error_set(&import->error, WF_INVALID,
                             "expected a handle of the sim transport, found %u bytes of another",
-                            handle->len);
+                            import->handle.len);
     }
     if (!wf_sim_region_find(t->sim, region, &address, &region_bytes)) {
-        return wf_error_set(error, WF_PEER_LOST, "the source is dead or withdrew its memory");
+        return wf_error_set(&import->error, WF_PEER_LOST,
+                            "the source is dead or withdrew its memory");
     }
-    if (len_bytes != region_bytes) {
-        return wf_error_set(error, WF_INVALID, "expected a region of %llu bytes, found %llu",
-                            (unsigned long long)len_bytes, (unsigned long long)region_bytes);
+    if (import->len_bytes != region_bytes) {
+        return wf_error_set(
+            &import->error, WF_INVALID, "expected a region of %llu bytes, found %llu",
+            (unsigned long long)import->len_bytes, (unsigned long long)region_bytes);
     }
     struct sim_remote *remote = calloc(1, sizeof *remote);
-    if (remote == NULL) {
-        return wf_error_set(error, WF_NO_MEMORY, "no memory for an imported region");
-    }
-    remote->base = (struct wf_remote){.transport = base, .len_bytes = len_bytes};
+    WF_ASSERT(remote != NULL);
+    remote->base = (struct wf_remote){.transport = &t->base, .len_bytes = import->len_bytes};
     remote->region = region;
-    *remote_out = &remote->base;
+    import->remote = &remote->base;
     return WF_OK;
+}
+
+static void import_end(struct sim_import *open)
+{
+    struct wf_import *import = open->import;
+    *(open->prev != NULL ? &open->prev->next : &open->transport->imports) = open->next;
+    if (open->next != NULL) {
+        open->next->prev = open->prev;
+    }
+    free(open);
+    import->done.kind = WF_IMPORT_DONE;
+    wf_send(import->owner, &import->done);
+}
+
+static void import_run(struct wf_sim_call *call)
+{
+    struct sim_import *open = (struct sim_import *)call;
+    open->import->status = import_checked(open->transport, open->import);
+    import_end(open);
+}
+
+static void import_lost(struct wf_sim_call *call)
+{
+    struct sim_import *open = (struct sim_import *)call;
+    open->import->status =
+        wf_error_set(&open->import->error, WF_CANCELLED, "this simulated rank is dead");
+    import_end(open);
+}
+
+static void sim_import(struct wf_transport *base, struct wf_import *import)
+{
+    struct sim_transport *t = of_base(base);
+    if (import->handle.fd >= 0) {
+        close(import->handle.fd);
+        import->handle.fd = -1;
+    }
+    import->remote = NULL;
+    struct sim_import *open = calloc(1, sizeof *open);
+    WF_ASSERT(open != NULL);
+    open->call.run = import_run;
+    open->call.lost = import_lost;
+    open->transport = t;
+    open->import = import;
+    open->next = t->imports;
+    if (open->next != NULL) {
+        open->next->prev = open;
+    }
+    t->imports = open;
+    wf_sim_call_after(t->sim, t->rank,
+                      wf_sim_range(t->sim, t->options.latency_min_ns, t->options.latency_max_ns),
+                      &open->call);
 }
 
 static void sim_release(struct wf_transport *base, struct wf_remote *remote)
@@ -291,7 +344,12 @@ static void sim_release(struct wf_transport *base, struct wf_remote *remote)
 static void sim_close(struct wf_transport *base)
 {
     struct sim_transport *t = of_base(base);
-    WF_ASSERT(t->reads == NULL || !wf_sim_rank_is_alive(t->sim, t->rank));
+    WF_ASSERT((t->reads == NULL && t->imports == NULL) || !wf_sim_rank_is_alive(t->sim, t->rank));
+    for (struct sim_import *open; (open = t->imports) != NULL;) {
+        t->imports = open->next;
+        wf_sim_call_cancel(t->sim, &open->call);
+        free(open);
+    }
     for (struct sim_read *open; (open = t->reads) != NULL;) {
         t->reads = open->next;
         wf_sim_call_cancel(t->sim, &open->call);

@@ -23,8 +23,8 @@ struct wf_sim_link_options {
     uint32_t corrupt_per_million;            /* slices of which one byte arrives wrong */
 };
 
-/* `loop` is a simulated rank's. The transport may be closed with reads open if the rank is dead:
- * they vanish then. */
+/* `loop` is a simulated rank's. The transport may be closed with reads or imports open if the
+ * rank is dead: they vanish then. */
 enum wf_status wf_transport_sim_new(struct wf_loop *loop, const struct wf_sim_link_options *options,
                                     struct wf_transport **transport_out, struct wf_error *error);
 

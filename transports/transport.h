@@ -3,10 +3,10 @@
  * Only readers move data: a source exports regions of its memory, a reader imports them and reads
  * boxes out of them into its own memory. Nobody writes into another process's memory. Callers ask
  * for capabilities, never for a transport's name. All calls are made on the loop's thread and do
- * not block; completions arrive as messages to the read's owner.
+ * not block; completions arrive as messages to the owner of the import or read.
  *
  *   source                                   reader
- *   export_region -> handle (+ fd)  --frame-->  import_region -> remote
+ *   export_region -> handle (+ fd)  --frame-->  import_region ... done message -> remote
  *                                               read(boxes) ... done message
  *   (withdraw_region)                           release_region
  *
@@ -54,7 +54,7 @@ struct wf_region {
     uint64_t fd_offset;
 };
 
-enum { WF_HANDLE_MAX = 256 };
+enum { WF_HANDLE_MAX = 1024 };
 /* What a peer needs to import a region. Opaque; travels in a frame, the fd beside it. */
 struct wf_handle {
     uint32_t len;
@@ -70,7 +70,21 @@ struct wf_remote {
     uint64_t len_bytes; /* what may be read */
 };
 
-enum { WF_READ_DONE = 0x200 };
+enum { WF_READ_DONE = 0x200, WF_IMPORT_DONE = 0x201, WF_TRANSPORT_OWN = 0x210 /* kinds inside */ };
+
+/* One import. Caller-owned until `done` comes back, which it does exactly once; there is no cancel:
+ * whoever does not want the region any more releases it then. */
+struct wf_import {
+    struct wf_msg done;      /* kind WF_IMPORT_DONE; release is the caller's */
+    struct wf_actor *owner;  /* borrows */
+    struct wf_handle handle; /* from a peer, and checked; its fd is taken at once, in every case */
+    uint64_t len_bytes;      /* what the peer says the region has */
+    /* results, valid in `done` */
+    enum wf_status status;
+    struct wf_remote *remote; /* OK: to be given to release_region, else NULL */
+    struct wf_error error;    /* when status is not OK */
+    void *transport_data;
+};
 
 /* One read: ops of one edge. Caller-owned until `done` comes back. */
 struct wf_read {
@@ -108,19 +122,17 @@ struct wf_transport_ops {
     enum wf_status (*export_region)(struct wf_transport *t, const struct wf_region *region,
                                     struct wf_handle *handle_out, struct wf_error *error);
     void (*withdraw_region)(struct wf_transport *t, const struct wf_handle *handle);
-    /* `handle` came from a peer and is checked; len_bytes is what the peer says the region has.
-     * Takes handle->fd on success and on failure. Maps and touches, so that no read faults pages;
-     * probes other ways with the call itself. Keep it over rounds: a mapping is dear. UNSUPPORTED
-     * says what this host forbids and what to do. */
-    enum wf_status (*import_region)(struct wf_transport *t, const struct wf_handle *handle,
-                                    uint64_t len_bytes, struct wf_remote **remote_out,
-                                    struct wf_error *error);
+    /* Maps and touches what can be mapped, connects what must be, probes ways that may be
+     * forbidden with the call itself; nothing of that on the loop's thread if it takes long. Keep
+     * the region over rounds: a mapping is dear. UNSUPPORTED says what this host forbids and what
+     * to do. */
+    void (*import_region)(struct wf_transport *t, struct wf_import *import);
     void (*release_region)(struct wf_transport *t,
                            struct wf_remote *remote); /* no read may be open */
     void (*read)(struct wf_transport *t, struct wf_read *read);
     /* done follows, once; a read whose done is already on its way is left alone */
     void (*cancel)(struct wf_transport *t, struct wf_read *read);
-    void (*close)(struct wf_transport *t); /* no read may be open; frees it */
+    void (*close)(struct wf_transport *t); /* no read or import may be open; frees it */
 };
 
 struct wf_transport {

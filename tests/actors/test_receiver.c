@@ -59,7 +59,7 @@ static void send_places(struct liar *liar)
         list[i] =
             (struct wf_el_place){0, rank->tensors[i].offset, rank->rank.layout->tensors[i].bytes};
     }
-    struct wf_frame_peer_places places = {.places = list, .places_count = count};
+    struct wf_frame_peer_places places = {.places = list, .places_count = count, .slots = 1};
     struct wf_el_place *last = &list[count - 1];
     places.places_count -= liar->lie == LIE_FEWER_PLACES;
     last->offset += liar->lie == LIE_PLACE_OUTSIDE ? rank->memory.len_bytes : 0;

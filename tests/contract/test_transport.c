@@ -31,9 +31,30 @@ struct wf_handle world_fresh_handle(const struct world *world)
 static enum wf_verdict count_done(struct wf_actor *self, struct wf_msg *msg)
 {
     struct world *world = (struct world *)((char *)self - offsetof(struct world, actor));
-    cr_assert_eq(msg->kind, WF_READ_DONE);
-    world->done_count++;
+    cr_assert(msg->kind == WF_READ_DONE || msg->kind == WF_IMPORT_DONE);
+    (*(msg->kind == WF_READ_DONE ? &world->done_count : &world->import_count))++;
     return WF_KEEP;
+}
+
+static bool imported(struct world *world)
+{
+    return world->import_count >= 1;
+}
+
+static void start_import(struct world *world, struct wf_import *import, uint64_t len_bytes)
+{
+    *import = (struct wf_import){.done = {.kind = WF_IMPORT_DONE},
+                                 .owner = &world->actor,
+                                 .handle = world_fresh_handle(world),
+                                 .len_bytes = len_bytes};
+}
+
+/* Starts it and turns until it is done. */
+static void finish_import(struct world *world, struct wf_import *import, const char *row)
+{
+    world->import_count = 0;
+    world->transport->ops->import_region(world->transport, import);
+    cr_assert(world->kind->run(world, imported), "%s, %s: no answer", world->kind->name, row);
 }
 
 static bool one_done(struct world *world)
@@ -46,17 +67,22 @@ static bool two_done(struct world *world)
     return world->done_count >= 2;
 }
 
+static bool nothing_left(struct world *world)
+{
+    return world->done_count >= 2 || !wf_loop_has_work(world->loop);
+}
+
 static void open_world(struct world *world, const struct world_kind *kind)
 {
     memset(world, 0, sizeof *world);
     world->kind = kind;
     cr_assert(kind->open(world), "%s: cannot be opened", kind->name);
     wf_actor_init(&world->actor, world->loop, "reader", count_done);
-    struct wf_error error;
-    struct wf_handle handle = world_fresh_handle(world);
-    enum wf_status status = world->transport->ops->import_region(
-        world->transport, &handle, WORLD_BYTES, &world->remote, &error);
-    cr_assert_eq(status, WF_OK, "%s: %s", kind->name, error.text);
+    struct wf_import import;
+    start_import(world, &import, WORLD_BYTES);
+    finish_import(world, &import, "the world's region");
+    cr_assert_eq(import.status, WF_OK, "%s: %s", kind->name, import.error.text);
+    world->remote = import.remote;
 }
 
 static void close_world(struct world *world)
@@ -430,17 +456,46 @@ Test(transport, bad_handles_are_refused)
     FOR_EACH_WORLD(&world)
     {
         for (size_t i = 0; i < sizeof handle_rows / sizeof handle_rows[0]; i++) {
-            struct wf_handle handle = world_fresh_handle(&world);
-            struct wf_remote *remote;
-            struct wf_error error = {.text = ""};
+            struct wf_import import;
+            start_import(&world, &import, handle_rows[i].len_bytes);
             if (handle_rows[i].spoil != NULL) {
-                handle_rows[i].spoil(&handle);
+                handle_rows[i].spoil(&import.handle);
             }
-            enum wf_status status = world.transport->ops->import_region(
-                world.transport, &handle, handle_rows[i].len_bytes, &remote, &error);
-            cr_assert_neq(status, WF_OK, "%s, %s", world.kind->name, handle_rows[i].name);
-            cr_assert_neq(error.text[0], '\0', "%s, %s", world.kind->name, handle_rows[i].name);
+            finish_import(&world, &import, handle_rows[i].name);
+            cr_assert_neq(import.status, WF_OK, "%s, %s", world.kind->name, handle_rows[i].name);
+            cr_assert_null(import.remote, "%s, %s", world.kind->name, handle_rows[i].name);
+            cr_assert_neq(import.error.text[0], '\0', "%s, %s", world.kind->name,
+                          handle_rows[i].name);
         }
+    }
+}
+
+static bool two_imported(struct world *world)
+{
+    return world->import_count >= 2;
+}
+
+Test(transport, imports_end_once_each_and_later_than_they_began)
+{
+    struct world world;
+    FOR_EACH_WORLD(&world)
+    {
+        struct wf_import imports[2];
+        world.import_count = 0;
+        for (int i = 0; i < 2; i++) {
+            start_import(&world, &imports[i], WORLD_BYTES);
+            world.transport->ops->import_region(world.transport, &imports[i]);
+        }
+        cr_assert_eq(world.import_count, 0, "%s: told inside the call", world.kind->name);
+        cr_assert(world.kind->run(&world, two_imported), "%s", world.kind->name);
+        for (int i = 0; i < 2; i++) {
+            cr_assert_eq(imports[i].status, WF_OK, "%s: %s", world.kind->name,
+                         imports[i].error.text);
+            cr_assert_eq(imports[i].remote->len_bytes, WORLD_BYTES, "%s", world.kind->name);
+            world.transport->ops->release_region(world.transport, imports[i].remote);
+        }
+        world.kind->run(&world, nothing_left);
+        cr_assert_eq(world.import_count, 2, "%s", world.kind->name);
     }
 }
 
@@ -466,11 +521,6 @@ Test(transport, a_deadline_that_passed_moves_nothing)
             cr_assert_eq(target[i], 0, "%s", world.kind->name);
         }
     }
-}
-
-static bool nothing_left(struct world *world)
-{
-    return world->done_count >= 2 || !wf_loop_has_work(world->loop);
 }
 
 Test(transport, cancel_is_a_barrier)

@@ -29,8 +29,9 @@ struct world {
     struct wf_transport *transport; /* the reader's */
     struct wf_handle handle;        /* of the source's region; fresh_handle gives one to import */
     struct wf_remote *remote;       /* imported */
-    struct wf_actor actor;          /* owns reads */
+    struct wf_actor actor;          /* owns imports and reads */
     uint64_t done_count;            /* of read messages */
+    uint64_t import_count;          /* of import messages */
     void *data;                     /* the kind's */
 };
 

@@ -14,11 +14,37 @@
 enum { BYTES = 3 * 4096 };
 
 struct fixture {
+    struct wf_actor actor; /* of imports */
+    bool imported;
     struct job_env env;
     struct wf_loop *loop;
     struct wf_transport *transport;
     struct wf_region memfd, plain;
 };
+
+static enum wf_verdict take_import(struct wf_actor *self, struct wf_msg *msg)
+{
+    struct fixture *f = (struct fixture *)((char *)self - offsetof(struct fixture, actor));
+    cr_assert_eq(msg->kind, WF_IMPORT_DONE);
+    f->imported = true;
+    return WF_KEEP;
+}
+
+/* Imports and turns until it is done. */
+static struct wf_import import(struct fixture *f, const struct wf_handle *handle,
+                               uint64_t len_bytes)
+{
+    struct wf_import import = {.done = {.kind = WF_IMPORT_DONE},
+                               .owner = &f->actor,
+                               .handle = *handle,
+                               .len_bytes = len_bytes};
+    f->imported = false;
+    f->transport->ops->import_region(f->transport, &import);
+    while (!f->imported) {
+        wf_loop_turn(f->loop);
+    }
+    return import;
+}
 
 static void open_fixture(struct fixture *f)
 {
@@ -30,6 +56,7 @@ static void open_fixture(struct fixture *f)
     cr_assert_eq(wf_jobs_new(1, &f->env.jobs, &error), WF_OK);
     wf_loop_set_env(f->loop, &f->env.env);
     cr_assert_eq(wf_transport_shm_new(f->loop, 1, &f->transport, &error), WF_OK);
+    wf_actor_init(&f->actor, f->loop, "test", take_import);
     cr_assert_eq(wf_memory_new("test", BYTES, true, &f->memfd, &error), WF_OK);
     cr_assert_eq(wf_memory_new("test", BYTES, false, &f->plain, &error), WF_OK);
     for (int i = 0; i < BYTES; i++) {
@@ -40,6 +67,8 @@ static void open_fixture(struct fixture *f)
 static void close_fixture(struct fixture *f)
 {
     f->transport->ops->close(f->transport);
+    wf_actor_close(&f->actor);
+    wf_actor_fini(&f->actor);
     wf_jobs_free(f->env.jobs);
     wf_loop_free(f->loop);
     wf_memory_free(&f->memfd);
@@ -174,14 +203,11 @@ Test(shm, handles_are_checked_and_their_descriptors_closed)
     unsigned before = count_fds();
     for (size_t i = 0; i < sizeof handle_rows / sizeof handle_rows[0]; i++) {
         struct wf_handle handle = export(&f, handle_rows[i].memfd ? &f.memfd : &f.plain);
-        struct wf_remote *remote;
-        struct wf_error error = {.text = ""};
         handle_rows[i].spoil(&handle);
-        enum wf_status status =
-            f.transport->ops->import_region(f.transport, &handle, BYTES, &remote, &error);
-        cr_assert_eq(status, handle_rows[i].status, "%s: %s (%s)", handle_rows[i].name,
-                     wf_status_name(status), error.text);
-        cr_assert_neq(error.text[0], '\0', "%s", handle_rows[i].name);
+        struct wf_import got = import(&f, &handle, BYTES);
+        cr_assert_eq(got.status, handle_rows[i].status, "%s: %s (%s)", handle_rows[i].name,
+                     wf_status_name(got.status), got.error.text);
+        cr_assert_neq(got.error.text[0], '\0', "%s", handle_rows[i].name);
         cr_assert_eq(count_fds(), before, "%s: a descriptor stays open", handle_rows[i].name);
     }
     close_fixture(&f);
@@ -197,15 +223,12 @@ Test(shm, a_mapping_needs_no_descriptor_and_no_page_boundary)
     part.address = (uint8_t *)f.memfd.address + 5000;
     part.len_bytes = BYTES - 5000;
     struct wf_handle handle = export(&f, &part);
-    struct wf_remote *remote;
-    struct wf_error error;
-    cr_assert_eq(
-        f.transport->ops->import_region(f.transport, &handle, part.len_bytes, &remote, &error),
-        WF_OK, "%s", error.text);
+    struct wf_import got = import(&f, &handle, part.len_bytes);
+    cr_assert_eq(got.status, WF_OK, "%s", got.error.text);
     cr_assert_eq(count_fds(), before);
-    const struct shm_remote *mapped = (const struct shm_remote *)remote;
+    const struct shm_remote *mapped = (const struct shm_remote *)got.remote;
     cr_assert_eq(memcmp((const void *)(uintptr_t)mapped->address, part.address, part.len_bytes), 0);
-    f.transport->ops->release_region(f.transport, remote);
+    f.transport->ops->release_region(f.transport, got.remote);
     close_fixture(&f);
 }
 

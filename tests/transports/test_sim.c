@@ -24,14 +24,18 @@ struct rig {
     struct wf_read_target dst;
     struct wf_read read;
     unsigned done;
-    bool source_gone, reader_gone;
+    bool imported, source_gone, reader_gone;
 };
 
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
     struct rig *rig = (struct rig *)((char *)self - offsetof(struct rig, actor));
-    cr_assert_eq(msg->kind, WF_READ_DONE);
-    rig->done++;
+    if (msg->kind == WF_IMPORT_DONE) {
+        rig->imported = true;
+    } else {
+        cr_assert_eq(msg->kind, WF_READ_DONE);
+        rig->done++;
+    }
     return WF_KEEP;
 }
 
@@ -56,6 +60,24 @@ static void reader_teardown(void *user, struct wf_loop *loop)
     rig->reader_gone = true;
 }
 
+static bool is_imported(void *user)
+{
+    return ((struct rig *)user)->imported;
+}
+
+static struct wf_import import(struct rig *rig, const struct wf_handle *handle_bytes,
+                               uint64_t len_bytes)
+{
+    struct wf_import import = {.done = {.kind = WF_IMPORT_DONE},
+                               .owner = &rig->actor,
+                               .handle = *handle_bytes,
+                               .len_bytes = len_bytes};
+    rig->imported = false;
+    rig->reader.transport->ops->import_region(rig->reader.transport, &import);
+    cr_assert(wf_sim_run(rig->sim, is_imported, rig, WF_NEVER_NS));
+    return import;
+}
+
 static struct rig *rig_new(uint64_t seed, const struct wf_sim_link_options *options)
 {
     struct rig *rig = calloc(1, sizeof *rig);
@@ -71,9 +93,9 @@ static struct rig *rig_new(uint64_t seed, const struct wf_sim_link_options *opti
     cr_assert_eq(rig->source.transport->ops->export_region(rig->source.transport, &region,
                                                            &handle_bytes, NULL),
                  WF_OK);
-    cr_assert_eq(rig->reader.transport->ops->import_region(rig->reader.transport, &handle_bytes,
-                                                           BYTES, &rig->remote, NULL),
-                 WF_OK);
+    struct wf_import got = import(rig, &handle_bytes, BYTES);
+    cr_assert_eq(got.status, WF_OK);
+    rig->remote = got.remote;
     memset(rig->memory, 1, BYTES);
     for (unsigned i = 0; i < OPS; i++) {
         uint64_t at = (uint64_t)i * (BYTES / OPS);
@@ -251,15 +273,12 @@ Test(sim_transport, a_withdrawn_region_cannot_be_read_or_imported)
 {
     struct rig *rig = rig_new(5, NULL);
     struct wf_handle handle_bytes;
-    struct wf_remote *remote = NULL;
     const struct wf_region region = {.address = rig->memory, .len_bytes = 10, .fd = -1};
     cr_assert_eq(rig->source.transport->ops->export_region(rig->source.transport, &region,
                                                            &handle_bytes, NULL),
                  WF_OK);
     rig->source.transport->ops->withdraw_region(rig->source.transport, &handle_bytes);
-    cr_assert_eq(rig->reader.transport->ops->import_region(rig->reader.transport, &handle_bytes, 10,
-                                                           &remote, NULL),
-                 WF_PEER_LOST);
+    cr_assert_eq(import(rig, &handle_bytes, 10).status, WF_PEER_LOST);
     rig_free(rig);
 }
 

@@ -239,6 +239,22 @@ static void set_case(struct shm_bench *bench, const struct case_row *row)
     bench->half_bytes = row->ops * elements * (src_bytes + dst_bytes) / 2;
 }
 
+static enum wf_status import(struct shm_bench *bench, const struct wf_handle *handle,
+                             struct wf_remote **remote_out, struct wf_error *error)
+{
+    struct wf_import import = {.done = {.kind = WF_IMPORT_DONE},
+                               .owner = &bench->actor,
+                               .handle = *handle,
+                               .len_bytes = REGION_BYTES};
+    bench->reader.transport->ops->import_region(bench->reader.transport, &import);
+    wf_loop_run(bench->reader.loop);
+    if (import.status != WF_OK) {
+        return wf_error_set(error, import.status, "%s", import.error.text);
+    }
+    *remote_out = import.remote;
+    return WF_OK;
+}
+
 static enum wf_status open_bench(struct shm_bench *bench, struct wf_error *error)
 {
     struct wf_handle handles[2];
@@ -263,8 +279,7 @@ static enum wf_status open_bench(struct shm_bench *bench, struct wf_error *error
     }
     for (int i = 0; i < 2 && status == WF_OK; i++) {
         handles[i].fd = handles[i].fd >= 0 ? dup(handles[i].fd) : -1;
-        status = transport->ops->import_region(transport, &handles[i], REGION_BYTES,
-                                               &bench->remotes[i], error);
+        status = import(bench, &handles[i], &bench->remotes[i], error);
     }
     return bench->ops != NULL || status != WF_OK
                ? status
