@@ -19,10 +19,11 @@ enum {
 struct wf_loop {
     struct wf_scheduler scheduler; /* first: wf_loop_scheduler */
     struct wf_timers timers;
-    struct wf_env *env;       /* borrows */
-    struct wf_log *log;       /* borrows */
-    struct wf_trace *trace;   /* borrows */
-    struct wf_poller *poller; /* owns; NULL without */
+    struct wf_env *env;                               /* borrows */
+    struct wf_log *log;                               /* borrows */
+    struct wf_trace *trace;                           /* borrows */
+    struct wf_poller *poller;                         /* owns; NULL without */
+    struct wf_progress_source *sources, *next_source; /* borrowed; the one to call next */
     uint64_t spin_ns;
     uint64_t now_ns;    /* valid while now_known */
     uint64_t looked_ns; /* when descriptors were looked at, as far as the clock was read */
@@ -92,7 +93,7 @@ void wf_loop_free(struct wf_loop *loop)
         return;
     }
     assert_here(loop);
-    WF_ASSERT(loop->scheduler.actors == 0);
+    WF_ASSERT(loop->scheduler.actors == 0 && loop->sources == NULL);
     if (loop->poller != NULL) {
         loop->poller->ops->free(loop->poller);
     }
@@ -195,6 +196,56 @@ static void look(struct wf_loop *loop)
     }
 }
 
+/* --- progress sources --------------------------------------------------------------------------
+ */
+
+void wf_loop_add_source(struct wf_loop *loop, struct wf_progress_source *source)
+{
+    assert_here(loop);
+    struct wf_progress_source **link = &loop->sources;
+    while (*link != NULL) {
+        link = &(*link)->next;
+    }
+    source->next = NULL;
+    *link = source;
+}
+
+void wf_loop_remove_source(struct wf_loop *loop, struct wf_progress_source *source)
+{
+    assert_here(loop);
+    struct wf_progress_source **link = &loop->sources;
+    while (*link != source) {
+        WF_ASSERT(*link != NULL);
+        link = &(*link)->next;
+    }
+    *link = source->next;
+    if (loop->next_source == source) {
+        loop->next_source = source->next;
+    }
+}
+
+static bool progress_sources(struct wf_loop *loop)
+{
+    bool moved = false;
+    loop->next_source = loop->sources;
+    while (loop->next_source != NULL) {
+        struct wf_progress_source *source = loop->next_source;
+        loop->next_source = source->next;
+        moved |= source->progress(source);
+    }
+    return moved;
+}
+
+/* All are asked, so that each sees that the loop was about to sleep. */
+static bool arm_sources(struct wf_loop *loop)
+{
+    bool may_sleep = true;
+    for (struct wf_progress_source *source = loop->sources; source != NULL; source = source->next) {
+        may_sleep &= source->arm(source);
+    }
+    return may_sleep;
+}
+
 /* --- timers ------------------------------------------------------------------------------------
  */
 
@@ -247,6 +298,9 @@ bool wf_loop_turn(struct wf_loop *loop)
         look(loop);
         moved |= loop->poller->ready_first != NULL && dispatch_watches(loop);
     }
+    if (loop->sources != NULL) {
+        moved |= progress_sources(loop);
+    }
     if (has_timers) {
         moved |= wf_timers_fire(&loop->timers, loop->now_ns);
     }
@@ -297,6 +351,9 @@ static bool spin(struct wf_loop *loop)
             }
             relax();
         }
+        if (loop->sources != NULL && progress_sources(loop)) {
+            return true;
+        }
         loop->poller->ops->wait(loop->poller, 0, 0);
         if (loop->poller->ready_first != NULL || is_stopped(loop)) {
             return true;
@@ -314,10 +371,12 @@ static void sleep_until_something(struct wf_loop *loop)
         return;
     }
     /* A stop before this is seen here; one after it rings, and the wait ends. */
-    if (!is_stopped(loop)) {
-        loop->stats.sleeps++;
-        loop->poller->ops->wait(loop->poller, now_ns, until_ns);
+    if (is_stopped(loop) || !arm_sources(loop)) {
+        wf_scheduler_take_wakes(&loop->scheduler);
+        return;
     }
+    loop->stats.sleeps++;
+    loop->poller->ops->wait(loop->poller, now_ns, until_ns);
     bool woken = wf_scheduler_take_wakes(&loop->scheduler);
     loop->stats.wakes +=
         woken || loop->poller->ready_first != NULL || wf_loop_now_ns(loop) >= until_ns;

@@ -3,8 +3,8 @@
  * A pass (wf_loop_turn) fires due timers, runs each actor that was scheduled at its start once (at
  * most WF_TURN_MESSAGES messages each, control before data), and looks at the poller at most every
  * 50 us or 64 passes while there is work. wf_loop_run repeats passes and sleeps when nothing moved:
- * it spins `spin_ns`, marks inboxes empty, and only then blocks in the poller until a descriptor, a
- * timer or a wake from another thread. An idle loop does not wake.
+ * it spins `spin_ns`, marks inboxes empty, arms its progress sources, and only then blocks in the
+ * poller until a descriptor, a timer or a wake from another thread. An idle loop does not wake.
  *
  * Under the simulator the loop has no poller and nobody calls wf_loop_run: the simulator calls
  * wf_loop_turn and wf_loop_next_timer_ns and moves virtual time itself.
@@ -102,6 +102,23 @@ enum wf_status wf_watch_add(struct wf_loop *loop, struct wf_watch *watch);
 enum wf_status wf_watch_modify(struct wf_loop *loop, struct wf_watch *watch, unsigned events);
 void wf_watch_remove(struct wf_loop *loop,
                      struct wf_watch *watch); /* ready will not be called again */
+
+/* --- progress sources: libraries that must be called to get on (UCX, devices); transports only -
+ */
+/* Caller-owned memory. Both functions are called on the loop's thread, never inside one another. */
+struct wf_progress_source {
+    /* Called in every pass and while the loop spins; true if anything moved. */
+    bool (*progress)(struct wf_progress_source *source);
+    /* Called right before the loop blocks. True: it may, and a descriptor that the source watches
+     * (an ordinary wf_watch) becomes readable when there is something to progress. False: there is
+     * already, the loop goes round instead. */
+    bool (*arm)(struct wf_progress_source *source);
+    struct wf_progress_source *next; /* the loop's */
+};
+/* Zeroed but for the functions; it stays the caller's until removed. Both may be called from
+ * within any progress. A loop without sources pays one comparison a pass. */
+void wf_loop_add_source(struct wf_loop *loop, struct wf_progress_source *source);
+void wf_loop_remove_source(struct wf_loop *loop, struct wf_progress_source *source);
 
 /* Counters for tests and `weft status`. */
 struct wf_loop_stats {

@@ -276,6 +276,99 @@ Test(loop, work_does_not_starve_descriptors_and_timers, .timeout = 30)
     on_each(check_busy);
 }
 
+/* --- progress sources --------------------------------------------------------------------------
+ */
+
+/* A library that must be called to get on: it has `left` things to do, and as many times as
+ * `busy` says it has something by the time the loop wants to sleep. */
+struct double_source {
+    struct wf_progress_source source;
+    struct fixture *fixture;
+    unsigned left, busy, progressed, asked, armed;
+    struct double_source *removes; /* when it is progressed */
+};
+
+static bool double_progress(struct wf_progress_source *source)
+{
+    struct double_source *me = (struct double_source *)source;
+    me->progressed++;
+    if (me->removes != NULL) {
+        wf_loop_remove_source(me->fixture->loop, &me->removes->source);
+        me->removes = NULL;
+    }
+    if (me->left == 0) {
+        return false;
+    }
+    me->left--;
+    return true;
+}
+
+static bool double_arm(struct wf_progress_source *source)
+{
+    struct double_source *me = (struct double_source *)source;
+    me->asked++;
+    cr_assert_eq(me->left, 0, "it is asked only when nothing moves any more");
+    if (me->busy > 0) {
+        me->busy--;
+        me->left = 2;
+        return false;
+    }
+    me->armed++;
+    return true;
+}
+
+static void check_source(struct fixture *f)
+{
+    struct double_source first = {.source = {double_progress, double_arm, NULL},
+                                  .fixture = f,
+                                  .left = 5,
+                                  .busy = 3},
+                         second = {.source = {double_progress, double_arm, NULL}, .fixture = f};
+    struct stopper stopper = {.timer.fire = stop_on_time, .loop = f->loop};
+    wf_loop_add_source(f->loop, &first.source);
+    wf_loop_add_source(f->loop, &second.source);
+    wf_timer_arm(f->loop, &stopper.timer, wf_loop_now_ns(f->loop) + 300 * MS);
+    wf_loop_run(f->loop);
+    struct wf_loop_stats stats = wf_loop_stats(f->loop);
+    cr_assert_eq(first.left + first.busy, 0, "%s", f->name);
+    cr_assert_geq(stats.passes, 5 + 3 * 1, "%s: what moved counts as work", f->name);
+    cr_assert_eq(first.asked, second.asked, "%s: all are asked", f->name);
+    cr_assert_eq(first.armed + 3, first.asked, "%s", f->name);
+    cr_assert_eq(first.armed, stats.sleeps, "%s: armed once for each sleep", f->name);
+    cr_assert_geq(stats.sleeps, 1, "%s", f->name);
+    cr_assert_leq(stats.sleeps, 4, "%s: %llu sleeps", f->name, (unsigned long long)stats.sleeps);
+    wf_loop_remove_source(f->loop, &second.source);
+    wf_loop_remove_source(f->loop, &first.source);
+}
+
+Test(loop, a_progress_source_is_armed_before_sleeping_and_may_be_busy, .timeout = 30)
+{
+    on_each(check_source);
+}
+
+static void check_source_removes(struct fixture *f)
+{
+    struct double_source sources[3];
+    for (int i = 0; i < 3; i++) {
+        sources[i] =
+            (struct double_source){.source = {double_progress, double_arm, NULL}, .fixture = f};
+        wf_loop_add_source(f->loop, &sources[i].source);
+    }
+    sources[0].removes = &sources[1];
+    sources[2].removes = &sources[2];
+    cr_assert_not(wf_loop_turn(f->loop), "%s", f->name);
+    cr_assert_not(wf_loop_turn(f->loop), "%s", f->name);
+    cr_assert_eq(sources[0].progressed, 2, "%s", f->name);
+    cr_assert_eq(sources[1].progressed, 0, "%s: a removed source was called", f->name);
+    cr_assert_eq(sources[2].progressed, 1, "%s", f->name);
+    wf_loop_remove_source(f->loop, &sources[0].source);
+}
+
+Test(loop, a_progress_source_may_remove_sources)
+{
+    on_each(check_source_removes);
+}
+
 /* --- stopping ----------------------------------------------------------------------------------
  */
 
