@@ -11,6 +11,7 @@
 #include "actors/meta_server.h"
 #include "config/address.h"
 #include "tools/commands.h"
+#include "tools/run/hold.h"
 #include "tools/run/setup.h"
 #include "tools/run/stderr_log.h"
 
@@ -20,6 +21,7 @@ struct server {
     struct wf_loop *loop;
     struct wf_env *env;
     struct wf_meta_server *server;
+    struct wf_hold hold;
     struct wf_stderr_log log;
     struct wf_watch signals;
     int exit_status;
@@ -164,6 +166,7 @@ static int serve(const struct wf_run_setup *setup, const struct arguments *argum
     }
     if (status == WF_OK) {
         wf_loop_set_env(s.loop, s.env);
+        wf_hold_init(&s.hold, s.env, "server");
         wf_stderr_log_init(&s.log, s.loop, "server");
         status = watch_signals(&s, &error);
     }

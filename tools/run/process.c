@@ -82,6 +82,12 @@ enum wf_status wf_process_init(struct wf_process *process, const struct wf_proce
     status = wf_env_real_new(process->loop, &env_options, &process->env, error);
     if (status == WF_OK) {
         wf_loop_set_env(process->loop, process->env);
+        snprintf(who, sizeof who, "%s:%u",
+                 workers == 0                ? "reader"
+                 : options->side == WF_TRAIN ? "train"
+                                             : "infer",
+                 options->rank);
+        wf_hold_init(&process->hold, process->env, who);
         snprintf(who, sizeof who, "%s %u",
                  workers == 0                ? "reader of engine"
                  : options->side == WF_TRAIN ? "train rank"

@@ -12,6 +12,7 @@
 #include "actors/rank.h"
 #include "runtime/loop.h"
 #include "runtime/trace.h"
+#include "tools/run/hold.h"
 #include "tools/run/setup.h"
 #include "tools/run/stderr_log.h"
 #include "transports/transport.h"
@@ -31,6 +32,7 @@ struct wf_process_options {
 struct wf_process {
     struct wf_loop *loop;
     struct wf_env *env;
+    struct wf_hold hold; /* for tests */
     struct wf_transport *transport;
     struct wf_stderr_log log;
     struct wf_trace trace; /* what the rank and its host did */

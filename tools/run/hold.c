@@ -1,0 +1,96 @@
+/* hold.c - the env's table with a stop in it. */
+#include "tools/run/hold.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "actors/messages.h"
+
+#define HOLD_VARIABLE "WEFT_TEST_HOLD"
+
+static struct wf_hold *of_env(struct wf_env *env)
+{
+    return (struct wf_hold *)((char *)(uintptr_t)env->ops - offsetof(struct wf_hold, ops));
+}
+
+static void stop_here(struct wf_hold *hold)
+{
+    int fifo = open(hold->fifo, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fifo < 0) {
+        return; /* somebody else has stopped already */
+    }
+    if (unlink(hold->fifo) == 0) {
+        dprintf(fifo, "%d\n", (int)getpid());
+        close(fifo);
+        raise(SIGSTOP);
+    } else {
+        close(fifo);
+    }
+}
+
+/* The point was reached once more. */
+static void reached(struct wf_hold *hold, const char *when, const char *what)
+{
+    if (hold->left > 0 && strcmp(hold->when, when) == 0 && strcmp(hold->what, what) == 0 &&
+        --hold->left == 0) {
+        stop_here(hold);
+    }
+}
+
+/* The name of an encoded frame: its type is the first element of an array of up to 65,535. */
+static const char *frame_name(const uint8_t *bytes, size_t len)
+{
+    size_t head = len > 0 && bytes[0] == 0xdc ? 3 : 1;
+    return wf_frame_name(len > head ? bytes[head] : 0);
+}
+
+static enum wf_status hold_send(struct wf_env *env, uint64_t conn, const void *bytes,
+                                size_t len_bytes, int fd)
+{
+    struct wf_hold *hold = of_env(env);
+    const char *name = frame_name(bytes, len_bytes);
+    reached(hold, "before", name);
+    enum wf_status status = hold->real->send(env, conn, bytes, len_bytes, fd);
+    reached(hold, "after", name);
+    return status;
+}
+
+static void hold_job(struct wf_env *env, struct wf_job *job)
+{
+    struct wf_hold *hold = of_env(env);
+    hold->real->job(env, job);
+    reached(hold, "job", job->name != NULL ? job->name : "");
+}
+
+void wf_hold_init(struct wf_hold *hold, struct wf_env *env, const char *who)
+{
+    char asked[32];
+    memset(hold, 0, sizeof *hold);
+    const char *text = getenv(HOLD_VARIABLE);
+    if (text == NULL) {
+        return;
+    }
+    unsigned long long count = 0;
+    if (sscanf(text, "%31[^,],%7[^,],%31[^,],%llu,%255s", asked, hold->when, hold->what, &count,
+               hold->fifo) != 5 ||
+        count == 0) {
+        fprintf(stderr,
+                "weft: " HOLD_VARIABLE ": expected WHO,WHEN,WHAT,N,FIFO, found \"%.100s\"\n", text);
+        return;
+    }
+    if (strcmp(asked, who) != 0) {
+        return;
+    }
+    fprintf(stderr, "weft: %s will stop itself: " HOLD_VARIABLE " asks for it\n", who);
+    hold->left = count;
+    hold->real = env->ops;
+    hold->ops = *env->ops;
+    hold->ops.send = hold_send;
+    hold->ops.job = hold_job;
+    env->ops = &hold->ops;
+}
