@@ -68,7 +68,7 @@ struct wf_local_msg {
     struct wf_error error;
     struct wf_culprit culprit;
     uint64_t bytes, grant_ns, transfer_ns, verify_ns, flip_ns, digest_mismatches;
-    struct wf_el_transport transports[4];
+    struct wf_el_transport transports[WF_TRANSPORTS_MAX];
     uint32_t transport_count;
 };
 /* malloc'd, zeroed, with a release that frees what it owns; NULL never (asserts on no memory). */

@@ -162,7 +162,7 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
     F(U64, proto_min, 255) F(U64, proto_max, 255) F(TEXT, job, WF_JOB_NAME_MAX)                \
     F(BYTES, proof, WF_PROOF_MAX) F(U64, rank, WF_RANKS_MAX) F(U64, incarnation, UINT64_MAX)   \
     F(U64, source_rank, WF_RANKS_MAX) F(U64, source_incarnation, UINT64_MAX) F(HASH, input, 0) \
-    F(HASH, edge, 0)
+    F(HASH, edge, 0) F(TEXT, transports, 256)
 /* One frame a region, its fd beside it; the last has `last` = 1. */
 #define WF_FIELDS_peer_region(F)                                                     \
     F(U64, index, WF_REGIONS_MAX) F(U64, slot, 1) F(TEXT, transport, 32) F(BYTES, handle, 1024) \

@@ -74,7 +74,7 @@ struct wf_meta_client {
     enum wf_host_state host;
     bool has_voted;
     struct wf_frame_vote vote; /* about `round`; its list is transports below */
-    struct wf_el_transport transports[4];
+    struct wf_el_transport transports[WF_TRANSPORTS_MAX];
     uint64_t quiesced_ns; /* when the pause began */
     uint64_t pause_ns;    /* the last one's length */
     uint64_t flip_started_ns;

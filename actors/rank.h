@@ -26,6 +26,12 @@
 
 struct wf_rank;
 
+enum {
+    WF_TRANSPORTS_MAX = 8,
+    WF_LISTENS_MAX = 4,
+    WF_TRANSPORT_NAMES_MAX = 256, /* bytes of a list of them, apart by spaces, with its NUL */
+};
+
 /* All hooks may be NULL except where said; `host` is wf_rank_options.host. */
 struct wf_rank_hooks {
     /* Infer. An engine starts paused: it serves after its first resume. Later, before a flip: stop
@@ -82,8 +88,9 @@ struct wf_rank_tensor {
 struct wf_rank_options {
     const char *job;       /* <= 64 bytes */
     const char *server;    /* address of the MetaServer */
-    const char *listen;    /* where peers reach this rank; "unix:@weft-*" style or tcp */
-    const char *host_name; /* equal names are one host */
+    const char *listen;    /* train: where readers reach this rank: addresses apart by spaces,
+                              "unix:@weft-rank-* tcp:10.0.0.7:0"; WF_LISTENS_MAX at most */
+    const char *host_name; /* equal names are one host: readers there try unix and shm first */
     enum wf_side side;
     uint32_t rank;                   /* within its side */
     uint32_t engine;                 /* infer: over all groups */
@@ -97,11 +104,12 @@ struct wf_rank_options {
     uint32_t tensor_count;
     const char *const *ignore;
     uint32_t ignore_count;
-    enum wf_publish_mode publish;   /* train */
-    enum wf_update_mode mode;       /* infer */
-    uint64_t staging_bytes_max;     /* infer; 0: as much as the weights need */
-    struct wf_transport *transport; /* borrows */
-    uint32_t capacity_jobs;         /* digests and flips at a time; 0: 1 */
+    enum wf_publish_mode publish;           /* train */
+    enum wf_update_mode mode;               /* infer */
+    uint64_t staging_bytes_max;             /* infer; 0: as much as the weights need */
+    struct wf_transport *const *transports; /* borrows until free; in order of preference */
+    uint32_t transport_count;               /* 1 to WF_TRANSPORTS_MAX, of different names */
+    uint32_t capacity_jobs;                 /* digests and flips at a time; 0: 1 */
     struct wf_timeouts timeouts;
     struct wf_rank_hooks hooks;
     void *host;

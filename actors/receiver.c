@@ -28,10 +28,10 @@ void receiver_tell(struct wf_receiver *receiver, struct wf_local_msg *answer)
 
 static void cancel_reads(struct wf_receiver *receiver)
 {
-    struct wf_transport *transport = receiver->rank->options.transport;
     for (uint32_t i = 0; i < receiver->source_count; i++) {
-        if (receiver->sources[i]->read_open) {
-            transport->ops->cancel(transport, &receiver->sources[i]->read);
+        struct receiver_source *source = receiver->sources[i];
+        if (source->read_open) {
+            source->transport->ops->cancel(source->transport, &source->read);
         }
     }
     receiver->validation.cancelled = true;

@@ -71,6 +71,10 @@ struct receiver_source {
     struct wf_timer timer; /* APART: the retry; CONNECTING, GREETED: the limit */
     uint64_t retry_ns;
     char why[WF_REASON_MAX]; /* the last failure, for whoever waits */
+    uint32_t address_number; /* CONNECTING: of the address being tried */
+    uint32_t barred;         /* bits by index of the rank's transports: they do not work here */
+    char barred_why[WF_REASON_MAX];
+    struct wf_transport *transport; /* GREETED, READY: that the source took; borrows */
     struct receiver_slot slots[RECEIVER_SLOTS];
     uint32_t slot_count;             /* that the source has */
     struct receiver_import *imports; /* that are out */
@@ -141,6 +145,20 @@ void receiver_source_event(struct receiver_source *source, struct wf_wire_msg *m
 void receiver_source_imported(struct wf_receiver *receiver, struct wf_msg *msg); /* IMPORT_DONE */
 bool receiver_source_send(struct receiver_source *source, enum wf_frame_type type,
                           const void *fields);
+
+/* receiver_route.c: which address, which transport. */
+/* The number-th address to try, from 0; false: there are no more. */
+bool receiver_route_address(const struct receiver_source *source, uint32_t number,
+                            char out[WF_ADDRESS_MAX]);
+/* Names of the transports that may do, apart by spaces; false: none may. */
+bool receiver_route_transports(const struct receiver_source *source,
+                               char names_out[WF_TRANSPORT_NAMES_MAX]);
+/* One of those; NULL: none has that name. */
+struct wf_transport *receiver_route_find(const struct receiver_source *source, const char *name);
+/* It does not work here. False: nothing is left to try. */
+bool receiver_route_bar(struct receiver_source *source, const struct wf_transport *transport,
+                        const char *why);
+void receiver_route_forget(struct receiver_source *source); /* bars nothing any more */
 
 /* receiver_plan.c */
 void receiver_plan_adopt(struct wf_receiver *receiver);

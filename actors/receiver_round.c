@@ -99,7 +99,7 @@ static void start_read(struct receiver_source *source)
 {
     struct wf_receiver *receiver = source->receiver;
     struct receiver_slot *slot = &source->slots[source->slot];
-    struct wf_transport *transport = receiver->rank->options.transport;
+    struct wf_transport *transport = source->transport;
     struct wf_read *read = &source->read;
     read->ops = source->edge->ops;
     read->op_count = source->edge->op_count;
@@ -195,6 +195,23 @@ static void check_complete(struct wf_receiver *receiver)
     wf_send(wf_validator_actor(receiver->rank->validator), &validation->msg);
 }
 
+/* To the figures of the transport that it was read by. */
+static void add_edge(struct wf_local_msg *answer, const struct receiver_source *source)
+{
+    const char *name = source->transport->ops->name;
+    uint32_t i = 0;
+    while (i < answer->transport_count && strcmp(answer->transports[i].name, name) != 0) {
+        i++;
+    }
+    struct wf_el_transport *figures = &answer->transports[i];
+    if (i == answer->transport_count) {
+        snprintf(figures->name, sizeof figures->name, "%s", name);
+        answer->transport_count++;
+    }
+    figures->edges++;
+    figures->bytes += source->read.bytes;
+}
+
 static void fill_numbers(struct wf_receiver *receiver)
 {
     struct wf_local_msg *answer = receiver->answer;
@@ -206,12 +223,8 @@ static void fill_numbers(struct wf_receiver *receiver)
     receiver_trace(receiver, "verify", receiver->read_ns, receiver_now_ns(receiver));
     for (uint32_t i = 0; i < receiver->source_count; i++) {
         answer->bytes += receiver->sources[i]->read.bytes;
+        add_edge(answer, receiver->sources[i]);
     }
-    snprintf(answer->transports[0].name, sizeof answer->transports[0].name, "%s",
-             receiver->rank->options.transport->ops->name);
-    answer->transports[0].edges = receiver->source_count;
-    answer->transports[0].bytes = answer->bytes;
-    answer->transport_count = 1;
 }
 
 /* The sums differ: the origin's list says where. */

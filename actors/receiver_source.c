@@ -21,16 +21,20 @@ static void arm(struct receiver_source *source, const char *name, uint64_t after
     wf_timer_arm(loop_of(source), &source->timer, wf_loop_now_ns(loop_of(source)) + after_ns);
 }
 
+static void release(struct wf_remote *remote)
+{
+    if (remote != NULL) {
+        remote->transport->ops->release_region(remote->transport, remote);
+    }
+}
+
 void receiver_source_release(struct receiver_source *source)
 {
-    struct wf_transport *transport = source->receiver->rank->options.transport;
     WF_ASSERT(!source->read_open);
     for (int i = 0; i < RECEIVER_SLOTS; i++) {
         struct receiver_slot *slot = &source->slots[i];
         for (uint32_t r = 0; r < slot->remote_count; r++) {
-            if (slot->remotes[r] != NULL) {
-                transport->ops->release_region(transport, slot->remotes[r]);
-            }
+            release(slot->remotes[r]);
         }
         free(slot->remotes);
         free(slot->places);
@@ -60,24 +64,51 @@ static void retry_later(struct receiver_source *source)
     }
 }
 
-void receiver_source_lose(struct receiver_source *source, enum wf_status status, const char *why)
+static void part(struct receiver_source *source)
 {
     struct wf_env *env = env_of(source);
     if (source->conn != 0) {
         env->ops->close(env, source->conn);
         source->conn = 0;
     }
-    snprintf(source->why, sizeof source->why, "%s", why);
     source->state = SOURCE_APART;
     wf_timer_cancel(loop_of(source), &source->timer);
     orphan_imports(source);
     if (!source->read_open) {
         receiver_source_release(source);
     }
+}
+
+void receiver_source_lose(struct receiver_source *source, enum wf_status status, const char *why)
+{
+    snprintf(source->why, sizeof source->why, "%s", why);
+    part(source);
     if (!source->receiver->closing) {
         retry_later(source);
     }
     receiver_round_lost(source, status);
+}
+
+/* Begins with the next address that takes a connection at all. */
+static void try_addresses(struct receiver_source *source)
+{
+    struct wf_env *env = env_of(source);
+    char address[WF_ADDRESS_MAX];
+    while (receiver_route_address(source, source->address_number, address)) {
+        struct wf_error error;
+        if (env->ops->connect(env, &source->receiver->actor, address, &source->conn, &error) ==
+            WF_OK) {
+            return;
+        }
+        source->conn = 0;
+        source->address_number++;
+        snprintf(source->why, sizeof source->why, "cannot be reached: %.255s", error.text);
+    }
+    char why[WF_REASON_MAX];
+    snprintf(why, sizeof why, "%s",
+             source->address_number > 0 ? source->why
+                                        : "has no address that this rank's host can reach");
+    receiver_source_lose(source, source->address_number > 0 ? WF_CONNECTION : WF_UNSUPPORTED, why);
 }
 
 void receiver_source_connect(struct receiver_source *source)
@@ -87,17 +118,25 @@ void receiver_source_connect(struct receiver_source *source)
         retry_later(source); /* the regions of the last connection are still in use */
         return;
     }
-    struct wf_env *env = env_of(source);
     const struct wf_timeouts *timeouts = &source->receiver->rank->options.timeouts;
-    struct wf_error error;
     source->state = SOURCE_CONNECTING;
+    source->address_number = 0;
     arm(source, "a source's regions", timeouts->connect_ns + timeouts->plan_ns);
-    enum wf_status status = env->ops->connect(env, &source->receiver->actor, source->peer.address,
-                                              &source->conn, &error);
-    if (status != WF_OK) {
-        source->conn = 0;
-        receiver_source_lose(source, status, error.text);
+    try_addresses(source);
+}
+
+/* This way does not work: another, at once, or the source is lost for now. */
+static void next_transport(struct receiver_source *source, enum wf_status status, const char *why)
+{
+    if (receiver_route_bar(source, source->transport, why)) {
+        part(source);
+        receiver_source_connect(source);
+        return;
     }
+    char all[WF_REASON_MAX];
+    snprintf(all, sizeof all, "offered memory that cannot be used: %.340s", source->barred_why);
+    receiver_route_forget(source);
+    receiver_source_lose(source, status, all);
 }
 
 static void timer_fired(struct wf_timer *timer)
@@ -136,6 +175,14 @@ static void say_hello(struct receiver_source *source)
                                         .input = source->input,
                                         .edge = source->edge->hash};
     snprintf(hello.job, sizeof hello.job, "%s", rank->options.job);
+    if (!receiver_route_transports(source, hello.transports)) {
+        receiver_route_forget(source);
+        receiver_source_lose(source, WF_UNSUPPORTED,
+                             "is on another host, and none of this rank's transports reads from "
+                             "there; add ucx to transport.prefer");
+        return;
+    }
+    source->transport = NULL;
     source->state = SOURCE_GREETED;
     receiver_source_send(source, WF_FRAME_peer_hello, &hello);
 }
@@ -195,7 +242,6 @@ static enum wf_status start_import(struct receiver_source *source,
                                    const struct wf_frame_peer_region *frame, int *fd,
                                    struct wf_error *error)
 {
-    struct wf_transport *transport = source->receiver->rank->options.transport;
     struct receiver_slot *slot = &source->slots[frame->slot];
     struct receiver_import *open = calloc(1, sizeof *open);
     struct wf_remote **remotes =
@@ -218,7 +264,7 @@ static enum wf_status start_import(struct receiver_source *source,
     memcpy(open->import.handle.bytes, frame->handle, frame->handle_len);
     *fd = -1; /* the transport takes it */
     source->receiver->open_imports++;
-    transport->ops->import_region(transport, &open->import);
+    source->transport->ops->import_region(source->transport, &open->import);
     return WF_OK;
 }
 
@@ -227,11 +273,13 @@ static enum wf_status take_region(struct receiver_source *source,
                                   struct wf_error *error)
 {
     struct receiver_slot *slot = &source->slots[frame->slot];
-    const char *ours = source->receiver->rank->options.transport->ops->name;
-    if (strcmp(frame->transport, ours) != 0) {
-        return wf_error_set(error, WF_UNSUPPORTED, "offers transport \"%s\", this rank has \"%s\"",
-                            frame->transport, ours);
+    struct wf_transport *transport = receiver_route_find(source, frame->transport);
+    if (transport == NULL || (source->transport != NULL && source->transport != transport)) {
+        return wf_error_set(error, WF_PROTOCOL,
+                            "offered transport \"%s\", which it was not asked for",
+                            frame->transport);
     }
+    source->transport = transport;
     if (slot->places == NULL || slot->complete || frame->index != slot->remote_count) {
         return wf_error_set(error, WF_PROTOCOL, "sent region %llu out of turn",
                             (unsigned long long)frame->index);
@@ -280,12 +328,13 @@ static void take_import(struct receiver_source *source, struct receiver_import *
     }
     *link = open->next;
     source->slots[open->slot].remotes[open->index] = import->remote;
-    enum wf_status status = import->status;
-    if (status != WF_OK) {
-        wf_error_prefix(&import->error, "offered region %u, which cannot be used", open->index);
-    } else {
-        status = become_ready(source, &import->error);
+    if (import->status != WF_OK) {
+        char why[WF_REASON_MAX];
+        snprintf(why, sizeof why, "region %u: %.380s", open->index, import->error.text);
+        next_transport(source, import->status, why);
+        return;
     }
+    enum wf_status status = become_ready(source, &import->error);
     if (status != WF_OK) {
         lose_for(source, status, &import->error);
     }
@@ -295,12 +344,11 @@ void receiver_source_imported(struct wf_receiver *receiver, struct wf_msg *msg)
 {
     struct receiver_import *open =
         (struct receiver_import *)((char *)msg - offsetof(struct receiver_import, import.done));
-    struct wf_transport *transport = receiver->rank->options.transport;
     receiver->open_imports--;
     if (open->source != NULL) {
         take_import(open->source, open);
-    } else if (open->import.remote != NULL) {
-        transport->ops->release_region(transport, open->import.remote);
+    } else {
+        release(open->import.remote);
     }
     free(open);
 }
@@ -314,7 +362,9 @@ static void take_refusal(struct receiver_source *source,
         return;
     }
     char why[WF_REASON_MAX];
-    snprintf(why, sizeof why, "refused this reader: %.300s", refused->text);
+    snprintf(why, sizeof why, "refused this reader: %.250s%s%.100s", refused->text,
+             source->barred != 0 ? "; " : "", source->barred_why);
+    receiver_route_forget(source);
     receiver_source_lose(source, refused->status == WF_AGAIN ? WF_AGAIN : WF_REFUSED, why);
 }
 
@@ -346,11 +396,17 @@ void receiver_source_event(struct receiver_source *source, struct wf_wire_msg *m
 {
     if (msg->msg.kind == WF_WIRE_CLOSED) {
         char why[WF_REASON_MAX];
+        bool connecting = source->state == SOURCE_CONNECTING;
         snprintf(why, sizeof why, "%s: %.255s",
-                 source->state == SOURCE_CONNECTING ? "cannot be reached" : "closed its connection",
-                 msg->text);
+                 connecting ? "cannot be reached" : "closed its connection", msg->text);
         source->conn = 0;
-        receiver_source_lose(source, WF_PEER_LOST, why);
+        char next[WF_ADDRESS_MAX];
+        if (connecting && receiver_route_address(source, source->address_number + 1, next)) {
+            source->address_number++;
+            try_addresses(source);
+        } else {
+            receiver_source_lose(source, WF_PEER_LOST, why);
+        }
     } else if (msg->msg.kind == WF_WIRE_FRAME) {
         struct wf_frame frame;
         struct wf_error error;

@@ -1,6 +1,7 @@
 /* sender.c - the train rank's server of bytes: takes local messages and wire events apart. */
 #include "actors/sender.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,6 +88,42 @@ static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
     }
 }
 
+/* On every address of the list; what they became makes the rank's own list. */
+static enum wf_status listen_all(struct wf_sender *sender, const char *list, struct wf_error *error)
+{
+    struct wf_env *env = wf_loop_env(sender->rank->loop);
+    char *all = sender->rank->address;
+    all[0] = '\0';
+    while (*list != '\0') {
+        char wanted[WF_ADDRESS_MAX], bound[WF_ADDRESS_MAX];
+        size_t len = strcspn(list, " ");
+        if (len == 0 || len >= sizeof wanted || sender->listener_count == WF_LISTENS_MAX) {
+            return wf_error_set(error, WF_INVALID,
+                                "a rank listens on at most %d addresses of less than %d bytes",
+                                WF_LISTENS_MAX, WF_ADDRESS_MAX);
+        }
+        snprintf(wanted, sizeof wanted, "%.*s", (int)len, list);
+        struct sender_listener *listener = &sender->listeners[sender->listener_count];
+        enum wf_status status =
+            env->ops->listen(env, &sender->actor, wanted, bound, &listener->id, error);
+        if (status != WF_OK) {
+            return status;
+        }
+        sender->listener_count++;
+        listener->is_unix = strncmp(bound, "unix:", 5) == 0;
+        size_t used = strlen(all);
+        if (used + strlen(bound) + 2 > WF_ADDRESS_MAX) {
+            return wf_error_set(error, WF_INVALID,
+                                "the addresses of a rank have more than %d bytes together",
+                                WF_ADDRESS_MAX);
+        }
+        all[used] = ' ';
+        strcpy(all + used + (used > 0), bound);
+        list += len + (list[len] == ' ');
+    }
+    return WF_OK;
+}
+
 enum wf_status wf_sender_new(struct wf_rank *rank, struct wf_sender **part_out,
                              struct wf_error *error)
 {
@@ -99,9 +136,7 @@ enum wf_status wf_sender_new(struct wf_rank *rank, struct wf_sender **part_out,
     sender_digest_init(sender);
     enum wf_status status = sender_slots_init(sender, error);
     if (status == WF_OK) {
-        struct wf_env *env = wf_loop_env(rank->loop);
-        status = env->ops->listen(env, &sender->actor, rank->options.listen, rank->address,
-                                  &sender->listener, error);
+        status = listen_all(sender, rank->options.listen, error);
     }
     if (status != WF_OK) {
         wf_sender_close(sender);
@@ -121,10 +156,9 @@ void wf_sender_close(struct wf_sender *sender)
 {
     sender->closing = true;
     sender->granted = false;
-    if (sender->listener != 0) {
-        struct wf_env *env = wf_loop_env(sender->rank->loop);
-        env->ops->close(env, sender->listener);
-        sender->listener = 0;
+    struct wf_env *env = wf_loop_env(sender->rank->loop);
+    while (sender->listener_count > 0) {
+        env->ops->close(env, sender->listeners[--sender->listener_count].id);
     }
     sender_peers_drop(sender);
     wf_batch_stop(&sender->digest_batch);

@@ -20,6 +20,7 @@
 
 enum {
     SENDER_SLOTS = 2,
+    SENDER_BUCKETS = 1024,       /* of the table of connections */
     SENDER_PEERS_MAX = 8192,     /* connections from readers */
     SENDER_CHUNKS_FRAME = 32768, /* chunk digests in one frame */
     SENDER_COPY_BYTES = 8 << 20, /* of one snapshot job */
@@ -28,12 +29,14 @@ enum {
 enum peer_state { PEER_CHALLENGED, PEER_WAITING, PEER_AGREED };
 
 struct sender_peer {
-    struct sender_peer *next;
+    struct sender_peer *next; /* in its bucket */
     struct wf_sender *sender;
     uint64_t conn;
+    bool is_unix; /* descriptors can go along */
     enum peer_state state;
     struct wf_frame_peer_hello hello; /* WAITING, AGREED */
     const struct wf_edge *edge;       /* AGREED: of the sender's plan */
+    uint32_t transport;               /* AGREED: index of the rank's */
     struct wf_timer timer;            /* the wait for a hello, for a plan, or for what is asked */
     bool asks_grant, asks_digest, asks_chunks;
     struct wf_round_key key; /* of what is asked */
@@ -52,11 +55,20 @@ struct sender_digests {
     struct wf_hash sum;
 };
 
+/* A slot's regions by one transport: exported when the first reader wants them so, because that may
+ * be dear (registration) and many transports are there in case only. */
+struct sender_offer {
+    struct wf_handle *handles; /* by region index; NULL: not yet, or refused */
+    enum wf_status status;     /* refused: why */
+    char why[WF_REASON_MAX];
+};
+
 struct sender_slot {
-    struct wf_region memory;    /* snapshot: own; zeroed otherwise */
-    struct wf_handle *handles;  /* by region index */
-    uint64_t *lens;             /* of the regions */
-    uint32_t region_count;      /* 0: the slot does not exist */
+    struct wf_region memory; /* snapshot: own; zeroed otherwise */
+    const struct wf_region *regions;
+    uint32_t region_count; /* 0: the slot does not exist */
+    /* By the rank's transports; `bare`: for readers that no descriptor can reach. */
+    struct sender_offer offers[WF_TRANSPORTS_MAX], bare[WF_TRANSPORTS_MAX];
     struct wf_el_place *places; /* by layout tensor */
     void **tensors;             /* by layout tensor: where they are here */
 };
@@ -64,9 +76,13 @@ struct sender_slot {
 struct wf_sender {
     struct wf_rank *rank;
     struct wf_actor actor;
-    uint64_t listener;
+    struct sender_listener {
+        uint64_t id;
+        bool is_unix;
+    } listeners[WF_LISTENS_MAX];
+    uint32_t listener_count;
     bool closing;
-    struct sender_peer *peers;
+    struct sender_peer *peers[SENDER_BUCKETS]; /* by connection */
     uint32_t peer_count;
     struct sender_slot slots[SENDER_SLOTS];
 
@@ -101,6 +117,10 @@ void sender_peers_replan(struct wf_sender *sender);
 void sender_peers_answer(struct wf_sender *sender);
 
 /* sender_slots.c: where the bytes are. */
+/* A slot's handles by the rank's index-th transport, for a reader that descriptors can or cannot
+ * reach. NULL: it cannot offer them. */
+const struct wf_handle *sender_slots_offer(struct wf_sender *sender, uint64_t slot, uint32_t index,
+                                           bool with_descriptors, struct wf_error *error);
 enum wf_status sender_slots_init(struct wf_sender *sender, struct wf_error *error);
 void sender_slots_fini(struct wf_sender *sender);
 void sender_slots_snapshot(struct wf_sender *sender, struct wf_local_msg *request); /* takes it */

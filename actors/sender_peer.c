@@ -12,7 +12,7 @@ static struct wf_env *env_of(const struct wf_sender *sender)
 
 static struct sender_peer *find_peer(const struct wf_sender *sender, uint64_t conn)
 {
-    struct sender_peer *peer = sender->peers;
+    struct sender_peer *peer = sender->peers[conn % SENDER_BUCKETS];
     while (peer != NULL && peer->conn != conn) {
         peer = peer->next;
     }
@@ -22,7 +22,7 @@ static struct sender_peer *find_peer(const struct wf_sender *sender, uint64_t co
 static void drop(struct sender_peer *peer)
 {
     struct wf_sender *sender = peer->sender;
-    struct sender_peer **link = &sender->peers;
+    struct sender_peer **link = &sender->peers[peer->conn % SENDER_BUCKETS];
     while (*link != peer) {
         link = &(*link)->next;
     }
@@ -92,9 +92,14 @@ void sender_peer_opened(struct wf_sender *sender, const struct wf_wire_msg *msg)
     peer->sender = sender;
     peer->conn = msg->conn;
     peer->timer.fire = waited_too_long;
-    peer->next = sender->peers;
-    sender->peers = peer;
+    struct sender_peer **bucket = &sender->peers[msg->conn % SENDER_BUCKETS];
+    peer->next = *bucket;
+    *bucket = peer;
     sender->peer_count++;
+    for (uint32_t i = 0; i < sender->listener_count; i++) {
+        peer->is_unix = peer->is_unix ||
+                        (sender->listeners[i].id == msg->listener && sender->listeners[i].is_unix);
+    }
     wait_for(peer, "the reader's hello", sender->rank->options.timeouts.connect_ns);
     struct wf_frame_challenge challenge = {.proto_min = WF_PROTOCOL_MIN,
                                            .proto_max = WF_PROTOCOL_MAX};
@@ -111,8 +116,10 @@ void sender_peer_closed(struct wf_sender *sender, const struct wf_wire_msg *msg)
 
 void sender_peers_drop(struct wf_sender *sender)
 {
-    while (sender->peers != NULL) {
-        drop(sender->peers);
+    for (uint32_t i = 0; i < SENDER_BUCKETS; i++) {
+        while (sender->peers[i] != NULL) {
+            drop(sender->peers[i]);
+        }
     }
 }
 
@@ -208,17 +215,64 @@ static void send_slot(struct sender_peer *peer, uint64_t index)
                                           .places = slot->places,
                                           .places_count = sender->rank->layout->tensor_count};
     bool open = send(peer, WF_FRAME_peer_places, &places, -1);
+    struct wf_error error;
+    const struct wf_handle *handles =
+        sender_slots_offer(sender, index, peer->transport, peer->is_unix, &error);
+    WF_ASSERT(handles != NULL); /* they were there when the transport was chosen */
+    const char *name = sender->rank->options.transports[peer->transport]->ops->name;
     for (uint32_t i = 0; i < slot->region_count && open; i++) {
         struct wf_frame_peer_region region = {.index = i,
                                               .slot = index,
-                                              .handle_len = slot->handles[i].len,
-                                              .len_bytes = slot->lens[i],
+                                              .handle_len = handles[i].len,
+                                              .len_bytes = slot->regions[i].len_bytes,
                                               .last = i + 1 == slot->region_count};
-        snprintf(region.transport, sizeof region.transport, "%s",
-                 sender->rank->options.transport->ops->name);
-        memcpy(region.handle, slot->handles[i].bytes, slot->handles[i].len);
-        open = send(peer, WF_FRAME_peer_region, &region, slot->handles[i].fd);
+        snprintf(region.transport, sizeof region.transport, "%s", name);
+        memcpy(region.handle, handles[i].bytes, handles[i].len);
+        open = send(peer, WF_FRAME_peer_region, &region, handles[i].fd);
     }
+}
+
+/* Can this rank's index-th transport offer all its slots to the reader? */
+static bool can_offer(struct sender_peer *peer, uint32_t index, struct wf_error *error)
+{
+    for (uint64_t i = 0; i < SENDER_SLOTS; i++) {
+        if (peer->sender->slots[i].region_count > 0 &&
+            sender_slots_offer(peer->sender, i, index, peer->is_unix, error) == NULL) {
+            wf_error_prefix(error, "%s", peer->sender->rank->options.transports[index]->ops->name);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The first of the reader's transports that this rank has and that can offer what it has. */
+static enum wf_status choose_transport(struct sender_peer *peer, struct wf_error *error)
+{
+    const struct wf_rank_options *options = &peer->sender->rank->options;
+    struct wf_error refusal = {.text = ""};
+    char ours[WF_TRANSPORT_NAMES_MAX] = "";
+    for (const char *list = peer->hello.transports; *list != '\0';) {
+        size_t len = strcspn(list, " ");
+        for (uint32_t i = 0; i < options->transport_count; i++) {
+            const char *name = options->transports[i]->ops->name;
+            if (strlen(name) == len && strncmp(name, list, len) == 0 &&
+                can_offer(peer, i, &refusal)) {
+                peer->transport = i;
+                return WF_OK;
+            }
+        }
+        list += len + (list[len] == ' ');
+    }
+    for (uint32_t i = 0; i < options->transport_count; i++) {
+        size_t used = strlen(ours);
+        snprintf(ours + used, sizeof ours - used, "%s%s", i > 0 ? ", " : "",
+                 options->transports[i]->ops->name);
+    }
+    return wf_error_set(error, WF_UNSUPPORTED,
+                        "infer rank %llu can read by: %s; train rank %u offers: %s%s%.250s; give "
+                        "both the same transport.prefer",
+                        (unsigned long long)peer->hello.rank, peer->hello.transports, options->rank,
+                        ours, refusal.text[0] != '\0' ? "; " : "", refusal.text);
 }
 
 /* The peer may be gone afterwards. */
@@ -230,6 +284,9 @@ static void agree(struct sender_peer *peer)
     enum wf_status status = check_plan(sender, &peer->hello, &edge, &error);
     if (status == WF_AGAIN) {
         return;
+    }
+    if (status == WF_OK) {
+        status = choose_transport(peer, &error);
     }
     if (status != WF_OK) {
         refuse_and_drop(peer, status, error.text);
@@ -260,22 +317,35 @@ static void take_hello(struct sender_peer *peer, const struct wf_frame_peer_hell
     agree(peer);
 }
 
-void sender_peers_replan(struct wf_sender *sender)
+/* Of every connection; `act` may drop the one that it is given. */
+static void for_each_peer(struct wf_sender *sender, void (*act)(struct sender_peer *peer))
 {
-    for (struct sender_peer *peer = sender->peers, *next; peer != NULL; peer = next) {
-        next = peer->next;
-        const struct wf_edge *edge;
-        if (peer->state == PEER_WAITING) {
-            agree(peer);
-        } else if (peer->state == PEER_AGREED) {
-            enum wf_status status = check_plan(sender, &peer->hello, &edge, NULL);
-            if (status == WF_OK) {
-                peer->edge = edge;
-            } else {
-                drop(peer); /* the reader connects again under its own new plan */
-            }
+    for (uint32_t i = 0; i < SENDER_BUCKETS; i++) {
+        for (struct sender_peer *peer = sender->peers[i], *next; peer != NULL; peer = next) {
+            next = peer->next;
+            act(peer);
         }
     }
+}
+
+static void replan(struct sender_peer *peer)
+{
+    const struct wf_edge *edge;
+    if (peer->state == PEER_WAITING) {
+        agree(peer);
+    } else if (peer->state == PEER_AGREED) {
+        enum wf_status status = check_plan(peer->sender, &peer->hello, &edge, NULL);
+        if (status == WF_OK) {
+            peer->edge = edge;
+        } else {
+            drop(peer); /* the reader connects again under its own new plan */
+        }
+    }
+}
+
+void sender_peers_replan(struct wf_sender *sender)
+{
+    for_each_peer(sender, replan);
 }
 
 /* --- requests
@@ -354,14 +424,16 @@ static bool answer(struct sender_peer *peer)
     return open;
 }
 
+static void answer_agreed(struct sender_peer *peer)
+{
+    if (peer->state == PEER_AGREED) {
+        answer(peer);
+    }
+}
+
 void sender_peers_answer(struct wf_sender *sender)
 {
-    for (struct sender_peer *peer = sender->peers, *next; peer != NULL; peer = next) {
-        next = peer->next;
-        if (peer->state == PEER_AGREED) {
-            answer(peer);
-        }
-    }
+    for_each_peer(sender, answer_agreed);
 }
 
 static void take_request(struct sender_peer *peer, const struct wf_round_key *key, bool *asks)

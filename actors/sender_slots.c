@@ -1,4 +1,5 @@
 /* sender_slots.c - the memory that readers read: the trainer's own, or snapshots of it. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,34 +20,100 @@ static enum wf_status no_memory(struct wf_error *error)
 }
 
 static enum wf_status make_tables(struct wf_sender *sender, struct sender_slot *slot,
-                                  uint32_t regions, struct wf_error *error)
+                                  struct wf_error *error)
 {
     size_t tensors = (size_t)sender->rank->layout->tensor_count + 1;
-    slot->handles = calloc((size_t)regions + 1, sizeof *slot->handles);
-    slot->lens = calloc((size_t)regions + 1, sizeof *slot->lens);
     slot->places = calloc(tensors, sizeof *slot->places);
     slot->tensors = calloc(tensors, sizeof *slot->tensors);
-    bool ok = slot->handles != NULL && slot->lens != NULL && slot->places != NULL &&
-              slot->tensors != NULL;
-    return ok ? WF_OK : no_memory(error);
+    return slot->places != NULL && slot->tensors != NULL ? WF_OK : no_memory(error);
 }
 
-static enum wf_status export_regions(struct wf_sender *sender, struct sender_slot *slot,
-                                     const struct wf_region *regions, uint32_t count,
-                                     struct wf_error *error)
+/* --- offers ------------------------------------------------------------------------------------
+ */
+static void withdraw(struct wf_transport *transport, struct sender_offer *offer, uint32_t count)
 {
-    struct wf_transport *transport = sender->rank->options.transport;
     for (uint32_t i = 0; i < count; i++) {
-        enum wf_status status =
-            transport->ops->export_region(transport, &regions[i], &slot->handles[i], error);
-        if (status != WF_OK) {
-            wf_error_prefix(error, "region %u", i);
-            return status;
+        transport->ops->withdraw_region(transport, &offer->handles[i]);
+    }
+    free(offer->handles);
+    offer->handles = NULL;
+}
+
+static enum wf_status export(struct wf_transport *transport, const struct sender_slot *slot,
+                             bool with_descriptors, struct sender_offer *offer,
+                             struct wf_error *error) {
+    offer->handles = calloc(slot->region_count, sizeof *offer->handles);
+    if (offer->handles == NULL){return no_memory(error);}
+for (uint32_t i = 0; i < slot->region_count; i++)
+{
+    struct wf_region region = slot->regions[i];
+    region.fd = with_descriptors ? region.fd : -1;
+    enum wf_status status =
+        transport->ops->export_region(transport, &region, &offer->handles[i], error);
+    if (status != WF_OK) {
+        wf_error_prefix(error, "region %u", i);
+        withdraw(transport, offer, i);
+        return status;
+    }
+}
+return WF_OK;
+}
+
+const struct wf_handle *sender_slots_offer(struct wf_sender *sender, uint64_t slot, uint32_t index,
+                                           bool with_descriptors, struct wf_error *error)
+{
+    struct wf_transport *transport = sender->rank->options.transports[index];
+    struct sender_slot *at = &sender->slots[slot];
+    bool bare = !with_descriptors && (transport->ops->caps & WF_CAP_MAP) != 0;
+    struct sender_offer *offer = bare ? &at->bare[index] : &at->offers[index];
+    if (offer->handles == NULL && offer->status == WF_OK) {
+        struct wf_error refusal;
+        offer->status = export(transport, at, !bare, offer, &refusal);
+        if (offer->status != WF_OK) {
+            snprintf(offer->why, sizeof offer->why, "%.*s", WF_REASON_MAX - 1, refusal.text);
         }
-        slot->lens[i] = regions[i].len_bytes;
-        slot->region_count++;
+    }
+    if (offer->handles == NULL) {
+        wf_error_set(error, offer->status, "%s", offer->why);
+    }
+    return offer->handles;
+}
+
+/* What costs nothing is tried at once: a region that cannot be shared is told before anybody waits,
+ * unless another transport may do. */
+static enum wf_status try_offers(struct wf_sender *sender, uint64_t slot, struct wf_error *error)
+{
+    const struct wf_rank_options *options = &sender->rank->options;
+    for (uint32_t i = 0; i < options->transport_count; i++) {
+        if ((options->transports[i]->ops->caps & WF_CAP_MAP) != 0 &&
+            sender_slots_offer(sender, slot, i, true, error) == NULL &&
+            options->transport_count == 1) {
+            return sender->slots[slot].offers[i].status;
+        }
     }
     return WF_OK;
+}
+
+static enum wf_status set_regions(struct wf_sender *sender, uint64_t slot,
+                                  const struct wf_region *regions, uint32_t count,
+                                  struct wf_error *error)
+{
+    sender->slots[slot].regions = regions;
+    sender->slots[slot].region_count = count;
+    return count > 0 ? try_offers(sender, slot, error) : WF_OK;
+}
+
+static void withdraw_all(struct wf_sender *sender, struct sender_slot *slot)
+{
+    const struct wf_rank_options *options = &sender->rank->options;
+    for (uint32_t i = 0; i < options->transport_count; i++) {
+        struct sender_offer *offers[] = {&slot->offers[i], &slot->bare[i]};
+        for (int o = 0; o < 2; o++) {
+            if (offers[o]->handles != NULL) {
+                withdraw(options->transports[i], offers[o], slot->region_count);
+            }
+        }
+    }
 }
 
 static enum wf_status init_hold(struct wf_sender *sender, struct wf_error *error)
@@ -54,7 +121,7 @@ static enum wf_status init_hold(struct wf_sender *sender, struct wf_error *error
     const struct wf_rank_options *options = &sender->rank->options;
     const struct wf_layout *layout = sender->rank->layout;
     struct sender_slot *slot = &sender->slots[0];
-    enum wf_status status = make_tables(sender, slot, options->region_count, error);
+    enum wf_status status = make_tables(sender, slot, error);
     for (uint32_t i = 0; i < layout->tensor_count && status == WF_OK; i++) {
         const struct wf_rank_tensor *tensor = live(sender, i);
         uint64_t bytes = layout->tensors[i].bytes;
@@ -71,16 +138,16 @@ static enum wf_status init_hold(struct wf_sender *sender, struct wf_error *error
         slot->places[i] = (struct wf_el_place){tensor->region, tensor->offset, bytes};
         slot->tensors[i] = tensor->address;
     }
-    return status != WF_OK
-               ? status
-               : export_regions(sender, slot, options->regions, options->region_count, error);
+    return status != WF_OK ? status
+                           : set_regions(sender, 0, options->regions, options->region_count, error);
 }
 
-static enum wf_status init_snapshot(struct wf_sender *sender, struct sender_slot *slot,
+static enum wf_status init_snapshot(struct wf_sender *sender, uint64_t index,
                                     struct wf_error *error)
 {
     const struct wf_layout *layout = sender->rank->layout;
-    enum wf_status status = make_tables(sender, slot, 1, error);
+    struct sender_slot *slot = &sender->slots[index];
+    enum wf_status status = make_tables(sender, slot, error);
     if (status != WF_OK) {
         return status;
     }
@@ -98,7 +165,7 @@ static enum wf_status init_snapshot(struct wf_sender *sender, struct sender_slot
     for (uint32_t i = 0; i < layout->tensor_count; i++) {
         slot->tensors[i] = (uint8_t *)slot->memory.address + slot->places[i].offset;
     }
-    return export_regions(sender, slot, &slot->memory, 1, error);
+    return set_regions(sender, index, &slot->memory, 1, error);
 }
 
 /* --- SNAPSHOT ------------------------------------------------------------------------------------
@@ -203,8 +270,8 @@ enum wf_status sender_slots_init(struct wf_sender *sender, struct wf_error *erro
         sender->copy_first[i + 1] =
             sender->copy_first[i] + bytes / SENDER_COPY_BYTES + (bytes % SENDER_COPY_BYTES != 0);
     }
-    for (int i = 0; i < SENDER_SLOTS; i++) {
-        enum wf_status status = init_snapshot(sender, &sender->slots[i], error);
+    for (uint64_t i = 0; i < SENDER_SLOTS; i++) {
+        enum wf_status status = init_snapshot(sender, i, error);
         if (status != WF_OK) {
             return status;
         }
@@ -214,14 +281,9 @@ enum wf_status sender_slots_init(struct wf_sender *sender, struct wf_error *erro
 
 void sender_slots_fini(struct wf_sender *sender)
 {
-    struct wf_transport *transport = sender->rank->options.transport;
     for (int i = 0; i < SENDER_SLOTS; i++) {
         struct sender_slot *slot = &sender->slots[i];
-        for (uint32_t r = 0; r < slot->region_count; r++) {
-            transport->ops->withdraw_region(transport, &slot->handles[r]);
-        }
-        free(slot->handles);
-        free(slot->lens);
+        withdraw_all(sender, slot);
         free(slot->places);
         free(slot->tensors);
         wf_memory_free(&slot->memory);

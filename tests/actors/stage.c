@@ -100,7 +100,9 @@ static void open_rank(struct stage *stage, uint32_t index, const struct stage_op
     rank->rank.recipe = stage->recipes[side];
     make_tensors(rank, options->share_memory && side == WF_TRAIN);
     make_options(stage, rank, side, number, options);
-    check(wf_transport_shm_new(rank->rank.loop, 1, &rank->rank.options.transport, &error), &error);
+    check(wf_transport_shm_new(rank->rank.loop, 1, &rank->transports[0], &error), &error);
+    rank->rank.options.transports = rank->transports;
+    rank->rank.options.transport_count = 1;
     wf_actor_init(&rank->client.actor, rank->rank.loop, "client", keep_answer);
     rank->rank.client = &rank->client;
     check(wf_converter_new(&rank->rank, &rank->rank.converter, &error), &error);
@@ -140,7 +142,9 @@ static void close_rank(struct stage_rank *rank)
     }
     wf_actor_close(&rank->client.actor);
     wf_actor_fini(&rank->client.actor);
-    r->options.transport->ops->close(r->options.transport);
+    for (uint32_t i = 0; i < r->options.transport_count; i++) {
+        rank->transports[i]->ops->close(rank->transports[i]);
+    }
     wf_env_real_free(rank->env);
     wf_loop_free(r->loop);
     wf_memory_free(&rank->memory);

@@ -21,6 +21,7 @@ struct stage_rank {
     struct wf_rank rank;
     struct wf_meta_client client;
     struct wf_env *env;
+    struct wf_transport *transports[WF_TRANSPORTS_MAX];
     struct wf_region memory;
     struct wf_rank_tensor *tensors;
     bool open;

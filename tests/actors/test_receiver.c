@@ -161,7 +161,7 @@ static void open_liar(struct stage *stage, struct liar *liar, enum lie lie)
     liar->stage = stage;
     liar->lie = lie;
     wf_actor_init(&liar->actor, rank->rank.loop, "liar", play);
-    struct wf_transport *transport = rank->rank.options.transport;
+    struct wf_transport *transport = rank->transports[0];
     cr_assert_eq(transport->ops->export_region(transport, &rank->memory, &liar->handle, &error),
                  WF_OK);
     cr_assert_eq(rank->env->ops->listen(rank->env, &liar->actor, "unix:@weft-liar-*",
@@ -197,8 +197,9 @@ static const struct {
     {"has a place in no region", LIE_NO_SUCH_REGION, WF_PROTOCOL, "placed tensor"},
     {"begins with a region", LIE_REGION_FIRST, WF_PROTOCOL, "out of turn"},
     {"counts regions from 1", LIE_REGION_NUMBER, WF_PROTOCOL, "out of turn"},
-    {"has a handle of another region", LIE_REGION_BAD, WF_PROTOCOL, "offered region 0"},
-    {"has another transport", LIE_TRANSPORT, WF_UNSUPPORTED, "\"pigeon\""},
+    {"has a handle of another region", LIE_REGION_BAD, WF_PROTOCOL,
+     "cannot be used: shm: region 0"},
+    {"has another transport", LIE_TRANSPORT, WF_PROTOCOL, "\"pigeon\""},
     {"grants before it is asked", LIE_EARLY_GRANT, WF_PROTOCOL, "grant frame that cannot come"},
     {"grants a slot that is not there", LIE_OTHER_SLOT, WF_PROTOCOL, "granted a slot"},
     {"grants another round", LIE_OTHER_ROUND, WF_TIMED_OUT, "did not grant version 1.1.1"},

@@ -99,7 +99,8 @@ static struct wf_frame_peer_hello good_hello(struct stage *stage)
                                         .source_incarnation =
                                             stage_train(stage, 0)->rank.incarnation,
                                         .input = agreed->plan->input_hash,
-                                        .edge = agreed->plan->edges[0].hash};
+                                        .edge = agreed->plan->edges[0].hash,
+                                        .transports = "pigeon shm"};
 }
 
 static void say(struct caller *caller, enum wf_frame_type type, const void *fields)
@@ -140,6 +141,16 @@ static void another_edge(struct wf_frame_peer_hello *hello)
     hello->edge.low++;
 }
 
+static void no_transport(struct wf_frame_peer_hello *hello)
+{
+    hello->transports[0] = '\0';
+}
+
+static void another_transport(struct wf_frame_peer_hello *hello)
+{
+    snprintf(hello->transports, sizeof hello->transports, "pigeon shmm");
+}
+
 static const struct {
     const char *name;
     void (*spoil)(struct wf_frame_peer_hello *hello);
@@ -152,6 +163,8 @@ static const struct {
     {"meant for an earlier life", another_life, WF_STALE, "train rank 0 was restarted"},
     {"another input", another_input, WF_DISAGREE, "infer rank 0 planned from input"},
     {"another edge", another_edge, WF_DISAGREE, "infer rank 0 has edge hash"},
+    {"no transport", no_transport, WF_UNSUPPORTED, "train rank 0 offers: shm"},
+    {"another transport", another_transport, WF_UNSUPPORTED, "can read by: pigeon shmm"},
 };
 
 Test(sender, hellos_are_checked_before_regions_are_shown)
@@ -272,15 +285,25 @@ Test(sender, an_old_key_is_refused_and_a_current_one_served_on_one_connection)
     stage_close(&stage);
 }
 
+static const struct sender_peer *only_peer(const struct wf_sender *sender)
+{
+    for (uint32_t i = 0; i < SENDER_BUCKETS; i++) {
+        if (sender->peers[i] != NULL) {
+            return sender->peers[i];
+        }
+    }
+    return NULL;
+}
+
 static bool asks_for_step_2(void *user)
 {
-    const struct sender_peer *peer = ((const struct wf_sender *)user)->peers;
+    const struct sender_peer *peer = only_peer(user);
     return peer != NULL && peer->asks_grant && peer->key.version.step == 2;
 }
 
 static bool asks_for_step_1(void *user)
 {
-    const struct sender_peer *peer = ((const struct wf_sender *)user)->peers;
+    const struct sender_peer *peer = only_peer(user);
     return peer != NULL && peer->asks_grant && peer->key.version.step == 1;
 }
 
@@ -317,11 +340,11 @@ Test(sender, each_round_waits_its_own_time)
     uint64_t deadline_ns = infer->env->ops->now_ns(infer->env) + UINT64_C(15000000000);
     stage_send(infer, receiver, WF_LOCAL_READ, &first, deadline_ns);
     cr_assert(stage_run(&stage, asks_for_step_1, sender));
-    uint64_t due_ns = sender->peers->timer.due_ns;
+    uint64_t due_ns = only_peer(sender)->timer.due_ns;
     stage_send(infer, receiver, WF_LOCAL_STOP, &first, 0);
     stage_send(infer, receiver, WF_LOCAL_READ, &second, deadline_ns);
     cr_assert(stage_run(&stage, asks_for_step_2, sender));
-    cr_assert_gt(sender->peers->timer.due_ns, due_ns);
+    cr_assert_gt(only_peer(sender)->timer.due_ns, due_ns);
     stage_close(&stage);
 }
 

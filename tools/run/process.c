@@ -191,7 +191,8 @@ void wf_process_rank_options(const struct wf_process *process, const struct wf_r
         .rank = options->rank,
         .model = setup->model,
         .publish = setup->job.publish,
-        .transport = process->transport,
+        .transports = &process->transport,
+        .transport_count = 1,
         .capacity_jobs = 1,
         .timeouts = setup->job.timeouts,
     };
