@@ -39,7 +39,7 @@ struct raw_policy {
 };
 
 struct raw_transport {
-    char *prefer;
+    char *prefer, *interfaces;
     bool *share_memory;
 };
 
@@ -54,6 +54,7 @@ struct raw_server {
 struct raw_run {
     uint64_t *versions;
     bool *readers, *skip_pause;
+    char *launcher, *side;
 };
 
 struct raw_job {
@@ -119,7 +120,8 @@ static const cyaml_schema_field_t policy_fields[] = {
 
 static const cyaml_schema_field_t transport_fields[] = {
     TEXT("prefer", prefer, struct raw_transport, 31),
-    FLAG("share_memory", share_memory, struct raw_transport), CYAML_FIELD_END};
+    FLAG("share_memory", share_memory, struct raw_transport),
+    TEXT("interfaces", interfaces, struct raw_transport, WF_INTERFACES_TEXT - 1), CYAML_FIELD_END};
 
 #define TIMEOUT(name) TEXT(#name, name, struct raw_timeouts, 31)
 static const cyaml_schema_field_t timeout_fields[] = {
@@ -133,7 +135,9 @@ static const cyaml_schema_field_t server_fields[] = {
 
 static const cyaml_schema_field_t run_fields[] = {
     NUMBER("versions", versions, struct raw_run), FLAG("readers", readers, struct raw_run),
-    FLAG("skip_pause", skip_pause, struct raw_run), CYAML_FIELD_END};
+    FLAG("skip_pause", skip_pause, struct raw_run),
+    TEXT("launcher", launcher, struct raw_run, 31),
+    TEXT("side", side, struct raw_run, 31), CYAML_FIELD_END};
 
 static const cyaml_schema_value_t group_entry = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct raw_group, group_fields)};
@@ -165,7 +169,7 @@ static const cyaml_schema_value_t single_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct raw_job, single_fields)};
 
 static const struct wf_yaml_reserved reserved_keys[] = {
-    {"families"},      {"faults"},         {"transport.interfaces"}, {"transport.transit_budget"},
+    {"families"},      {"faults"},         {"transport.transit_budget"},
     {"transport.ucx"}, {"server.journal"}, {"server.token_file"},
 };
 
@@ -343,6 +347,13 @@ static enum wf_status take_transport(const struct raw_transport *raw, struct wf_
                             job->transport.prefer);
     }
     job->transport.share_memory = raw->share_memory == NULL || *raw->share_memory;
+    struct wf_interface_rules rules;
+    if (raw->interfaces != NULL && wf_interfaces_parse(raw->interfaces, &rules, error) != WF_OK) {
+        wf_error_prefix(error, "transport.interfaces");
+        return WF_INVALID;
+    }
+    copy_text(job->transport.interfaces, sizeof job->transport.interfaces,
+              raw->interfaces != NULL ? raw->interfaces : "");
     return WF_OK;
 }
 
@@ -369,11 +380,24 @@ static enum wf_status take_server(const struct raw_server *raw, struct wf_job_fi
     return status;
 }
 
+bool wf_job_part_parse(const char *word, enum wf_job_part *part_out)
+{
+    static const char *const words[] = {"all", "train", "infer"};
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(word, words[i]) == 0) {
+            *part_out = (enum wf_job_part)i;
+            return true;
+        }
+    }
+    return false;
+}
+
 static enum wf_status take_run(const struct raw_run *raw, struct wf_job_file *job,
                                struct wf_error *error)
 {
     job->run.versions = 5;
     job->run.readers = true;
+    job->run.launcher = WF_LAUNCHER_UNSAID;
     if (raw == NULL) {
         return WF_OK;
     }
@@ -382,6 +406,14 @@ static enum wf_status take_run(const struct raw_run *raw, struct wf_job_file *jo
     job->run.skip_pause = raw->skip_pause != NULL && *raw->skip_pause;
     if (job->run.versions == 0) {
         return wf_error_set(error, WF_INVALID, "run.versions: expected 1 or more, found 0");
+    }
+    if (raw->launcher != NULL && !wf_launcher_parse(raw->launcher, &job->run.launcher)) {
+        return wf_error_set(error, WF_INVALID, "run.launcher: expected %s, found \"%s\"",
+                            wf_launcher_words(), raw->launcher);
+    }
+    if (raw->side != NULL && !wf_job_part_parse(raw->side, &job->run.part)) {
+        return wf_error_set(error, WF_INVALID,
+                            "run.side: expected all, train or infer, found \"%s\"", raw->side);
     }
     return WF_OK;
 }

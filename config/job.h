@@ -13,9 +13,14 @@
 
 #include "actors/rank.h"
 #include "actors/round.h"
+#include "config/interfaces.h"
+#include "config/launcher.h"
 #include "runtime/status.h"
 
 enum { WF_GROUPS_MAX = 64, WF_IGNORE_MAX = 64, WF_PATH_MAX = 1024 };
+
+/* Which ranks of a job a launcher starts: its rank 0 is the first of them, train ranks first. */
+enum wf_job_part { WF_PART_ALL, WF_PART_TRAIN, WF_PART_INFER };
 
 struct wf_job_group {
     char name[WF_LABEL_MAX];
@@ -45,6 +50,7 @@ struct wf_job_file {
     struct {
         char prefer[32];   /* "auto" or "shm" */
         bool share_memory; /* test: false makes trainers use memory that cannot be mapped */
+        char interfaces[WF_INTERFACES_TEXT]; /* rules (config/interfaces.h), or "" */
     } transport;
     struct wf_timeouts timeouts;
     struct {
@@ -56,6 +62,8 @@ struct wf_job_file {
         uint64_t versions; /* default 5 */
         bool readers;      /* default true */
         bool skip_pause;   /* test-only switch: flips without the pause */
+        enum wf_launcher launcher; /* whose environment counts; default UNSAID */
+        enum wf_job_part part;     /* what that launcher starts */
     } run;
     char report[WF_PATH_MAX]; /* "" is none */
 };
@@ -68,6 +76,8 @@ enum wf_status wf_job_load(const char *path, struct wf_job_file *job_out, struct
 enum wf_job_key { WF_JOB_KEY_NEEDED, WF_JOB_KEY_OPTIONAL, WF_JOB_KEY_LATER };
 typedef void wf_job_visit_t(void *user, const char *path, enum wf_job_key kind);
 void wf_job_keys(wf_job_visit_t *visit, void *user);
+/* "all", "train" or "infer". */
+bool wf_job_part_parse(const char *word, enum wf_job_part *part_out);
 /* The same from memory: any bytes. `path` only decides what relative paths mean. */
 enum wf_status wf_job_parse(const char *path, const char *text, size_t len,
                             struct wf_job_file *job_out, struct wf_error *error);
