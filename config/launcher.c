@@ -11,7 +11,8 @@ enum { NAMES_MAX = 4, RANKS_MAX = 1 << 20 };
 struct source {
     const char *name;
     const char *rank[NAMES_MAX], *world[NAMES_MAX], *local_rank[NAMES_MAX], *local_world[NAMES_MAX];
-    const char *job_id[NAMES_MAX], *host[NAMES_MAX];
+    const char *job_id[NAMES_MAX]; /* all of them together */
+    const char *host[NAMES_MAX], *nodes[NAMES_MAX];
     const char *needs[NAMES_MAX]; /* one of these must be set; otherwise it is no rank of it */
     const char *hint;             /* what to do where it was asked for and is not there */
 };
@@ -22,7 +23,7 @@ static const struct source sources[WF_LAUNCHER_COUNT] = {
                               .world = {"WORLD_SIZE"},
                               .local_rank = {"LOCAL_RANK"},
                               .local_world = {"LOCAL_WORLD_SIZE"},
-                              .job_id = {"TORCHELASTIC_RUN_ID"},
+                              .job_id = {"TORCHELASTIC_RUN_ID", "MASTER_PORT"},
                               .host = {"MASTER_ADDR"},
                               .needs = {"WORLD_SIZE"},
                               .hint = "start with torchrun --no-python"},
@@ -31,7 +32,7 @@ static const struct source sources[WF_LAUNCHER_COUNT] = {
                              .world = {"OMPI_COMM_WORLD_SIZE"},
                              .local_rank = {"OMPI_COMM_WORLD_LOCAL_RANK"},
                              .local_world = {"OMPI_COMM_WORLD_LOCAL_SIZE"},
-                             .job_id = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"},
+                             .job_id = {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"},
                              .needs = {"OMPI_COMM_WORLD_SIZE"},
                              .hint = "start with mpirun"},
     [WF_LAUNCHER_PMIX] = {.name = "pmix",
@@ -52,7 +53,8 @@ static const struct source sources[WF_LAUNCHER_COUNT] = {
                            .rank = {"SLURM_PROCID"},
                            .world = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"},
                            .local_rank = {"SLURM_LOCALID"},
-                           .job_id = {"SLURM_JOB_ID", "SLURM_JOBID"},
+                           .job_id = {"SLURM_JOB_ID", "SLURM_STEP_ID"},
+                           .nodes = {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"},
                            .host = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"},
                            .needs = {"SLURM_STEP_ID", "SLURM_STEPID"},
                            .hint = "start with srun: a batch script itself is no rank"},
@@ -155,6 +157,20 @@ static void take_text(const struct looker *look, const char *const names[NAMES_M
     snprintf(out, size, "%s", value != NULL ? value : "");
 }
 
+/* All that are set: each start of a job has its own. */
+static void take_job_id(const struct looker *look, const char *const names[NAMES_MAX],
+                        char out[WF_LAUNCHER_TEXT])
+{
+    out[0] = '\0';
+    for (int i = 0; i < NAMES_MAX && names[i] != NULL; i++) {
+        const char *value = look->lookup(look->user, names[i]);
+        size_t len = strlen(out);
+        if (value != NULL && value[0] != '\0') {
+            snprintf(out + len, WF_LAUNCHER_TEXT - len, "%s%s", len > 0 ? "." : "", value);
+        }
+    }
+}
+
 bool wf_launcher_first_host(const char *list, char *host_out, size_t size)
 {
     size_t len = 0;
@@ -183,6 +199,19 @@ static bool ordinal_of(const char *host_name, uint32_t *rank_out)
 {
     const char *dash = host_name != NULL ? strrchr(host_name, '-') : NULL;
     return dash != NULL && parse_count(dash + 1, rank_out);
+}
+
+/* Slurm lists its hosts, and says how many they are instead of how many ranks each has. */
+static void take_nodes(const struct looker *look, const struct source *source,
+                       struct wf_launcher_place *place)
+{
+    char list[WF_LAUNCHER_HOST], nodes[WF_LAUNCHER_HOST];
+    memcpy(list, place->rank0_host, sizeof list);
+    if (!wf_launcher_first_host(list, place->rank0_host, sizeof place->rank0_host)) {
+        place->rank0_host[0] = '\0';
+    }
+    take_text(look, source->nodes, nodes, sizeof nodes);
+    place->local_world = strcmp(nodes, "1") == 0 ? place->world : 0;
 }
 
 /* What one launcher says; place_out->launcher stays NONE if it is not there. */
@@ -220,18 +249,10 @@ static enum wf_status read_source(enum wf_launcher launcher, bool asked, const s
             wf_error_set(look->error, WF_INVALID, "the environment contradicts itself: %s (%s)",
                          place->said, source->name);
     }
-    take_text(look, source->job_id, place->job_id, sizeof place->job_id);
+    take_job_id(look, source->job_id, place->job_id);
     take_text(look, source->host, place->rank0_host, sizeof place->rank0_host);
     if (launcher == WF_LAUNCHER_SLURM) {
-        char list[WF_LAUNCHER_HOST];
-        memcpy(list, place->rank0_host, sizeof list);
-        if (!wf_launcher_first_host(list, place->rank0_host, sizeof place->rank0_host)) {
-            place->rank0_host[0] = '\0';
-        }
-        /* Each step of a job is a start of its own. */
-        size_t len = strlen(place->job_id);
-        take_text(look, source->needs, list, sizeof list);
-        snprintf(place->job_id + len, sizeof place->job_id - len, ".%s", list);
+        take_nodes(look, source, place);
     }
     place->launcher = launcher;
     return status;
@@ -245,6 +266,7 @@ static void borrow_size(struct wf_launcher_place *pmix, const struct wf_launcher
         pmix->world = slurm->world;
         memcpy(pmix->rank0_host, slurm->rank0_host, sizeof pmix->rank0_host);
         pmix->local_rank = slurm->local_rank;
+        pmix->local_world = slurm->local_world;
     }
 }
 

@@ -130,8 +130,14 @@ Test(launcher, where_rank_0_is_and_which_start_this_is)
         const char *host, *job_id;
         uint32_t local_rank, local_world;
     } places[] = {
-        {"torchrun", {TORCHRUN("1", "4"), "LOCAL_WORLD_SIZE=2"}, "node1", "r7", 0, 2},
+        {"torchrun",
+         {TORCHRUN("1", "4"), "LOCAL_WORLD_SIZE=2", "MASTER_PORT=29500"},
+         "node1",
+         "r7.29500",
+         0,
+         2},
         {"slurm", {SLURM("1", "4"), "SLURM_LOCALID=1"}, "n08", "9.0", 1, 0},
+        {"slurm on one node", {SLURM("1", "4"), "SLURM_NNODES=1"}, "n08", "9.0", UINT32_MAX, 4},
         {"openmpi",
          {OPENMPI("1", "4"), "OMPI_COMM_WORLD_LOCAL_SIZE=4", "PMIX_NAMESPACE=5"},
          "",

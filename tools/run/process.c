@@ -9,6 +9,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "tools/run/reach.h"
+
 #define SPIN_NS 20000
 
 static struct wf_process *of_signals(struct wf_watch *watch)
@@ -64,12 +66,13 @@ enum wf_status wf_process_init(struct wf_process *process, const struct wf_proce
     char who[40];
     memset(process, 0, sizeof *process);
     process->signals.fd = process->gate.fd = -1;
-    if (gethostname(process->host, sizeof process->host - 1) != 0) {
-        snprintf(process->host, sizeof process->host, "localhost");
+    enum wf_status status = wf_reach_host_name(NULL, process->host, error);
+    if (status != WF_OK) {
+        return status;
     }
     struct wf_loop_options loop_options = {.poller = WF_POLLER_EPOLL,
                                            .spin_ns = options->crowded ? 0 : SPIN_NS};
-    enum wf_status status = wf_trace_init(&process->trace, WF_PROCESS_SPANS, error);
+    status = wf_trace_init(&process->trace, WF_PROCESS_SPANS, error);
     if (status == WF_OK) {
         status = wf_loop_new(&loop_options, &process->loop, error);
     }
