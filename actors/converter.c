@@ -13,8 +13,8 @@
 enum { CONVERTED = 0x330 };
 
 struct wf_converter {
+    struct wf_actor actor; /* first: actors/local.h */
     struct wf_rank *rank;
-    struct wf_actor actor;
     struct wf_job job;
     bool busy, closing;
     struct wf_local_msg *next; /* newest PLAN that came while busy; an older one is dropped */
@@ -270,6 +270,7 @@ enum wf_status wf_converter_new(struct wf_rank *rank, struct wf_converter **part
     return WF_OK;
 }
 
+_Static_assert(offsetof(struct wf_converter, actor) == 0, "a puppet may stand for it");
 struct wf_actor *wf_converter_actor(struct wf_converter *converter)
 {
     return &converter->actor;

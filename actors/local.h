@@ -103,7 +103,9 @@ struct wf_rank {
 };
 
 /* Each part: _new makes it on the rank's loop, _actor gives its actor, _close stops new work and
- * drops connections, _free after the loop has turned until it is quiet. */
+ * drops connections, _free after the loop has turned until it is quiet. The parts that a
+ * MetaClient asks (Converter, Sender, Receiver) begin with their actor, so that an actor alone can
+ * stand for one (a benchmark's puppet). */
 #define WF_PART(name)                                                                 \
     enum wf_status wf_##name##_new(struct wf_rank *rank, struct wf_##name **part_out, \
                                    struct wf_error *error);                           \

@@ -255,6 +255,7 @@ enum wf_status wf_receiver_new(struct wf_rank *rank, struct wf_receiver **part_o
     return WF_OK;
 }
 
+_Static_assert(offsetof(struct wf_receiver, actor) == 0, "a puppet may stand for it");
 struct wf_actor *wf_receiver_actor(struct wf_receiver *receiver)
 {
     return &receiver->actor;

@@ -87,8 +87,8 @@ struct receiver_source {
 };
 
 struct wf_receiver {
+    struct wf_actor actor; /* first: actors/local.h */
     struct wf_rank *rank;
-    struct wf_actor actor;
     bool closing;
 
     struct wf_region staging;

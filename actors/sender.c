@@ -147,6 +147,7 @@ enum wf_status wf_sender_new(struct wf_rank *rank, struct wf_sender **part_out,
     return WF_OK;
 }
 
+_Static_assert(offsetof(struct wf_sender, actor) == 0, "a puppet may stand for it");
 struct wf_actor *wf_sender_actor(struct wf_sender *sender)
 {
     return &sender->actor;

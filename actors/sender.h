@@ -74,8 +74,8 @@ struct sender_slot {
 };
 
 struct wf_sender {
+    struct wf_actor actor; /* first: actors/local.h */
     struct wf_rank *rank;
-    struct wf_actor actor;
     struct sender_listener {
         uint64_t id;
         bool is_unix;

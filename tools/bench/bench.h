@@ -55,6 +55,7 @@ const char *wf_bench_json(struct wf_bench *bench);
 /* clang-format off */
 #define WF_BENCH_MAP(X) \
     X("casts", wf_bench_casts, "f32, f16 and bf16 into each other") \
+    X("control", wf_bench_control, "a crowd of ranks registers, agrees and commits") \
     X("copy", wf_bench_copy, "strided boxes and their digests") \
     X("plan", wf_bench_plan, "making a plan and proving it") \
     X("runtime", wf_bench_runtime, "messages between actors and wake-ups between threads") \

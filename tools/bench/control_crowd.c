@@ -1,0 +1,453 @@
+/* control_crowd.c - a MetaServer and a crowd of MetaClients in threads of this process.
+ *
+ * The server, the clients, their wire and their frames are the real ones. Behind each client stands
+ * a puppet in place of Converter, Planner, Sender and Receiver: it finds every plan equal and every
+ * read good, so that what is measured is the control plane.
+ */
+#include "tools/bench/control_crowd.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "actors/local.h"
+#include "actors/meta_client_internal.h"
+#include "actors/meta_server.h"
+#include "tools/bench/bench.h"
+
+enum { CLOSE_TURNS = 1000, QUIESCED = 0x3f0 };
+#define GIVE_UP_NS UINT64_C(300000000000)
+#define SECOND UINT64_C(1000000000)
+
+static const char crowd_model[] =
+    "{\"model_type\": \"llama\", \"hidden_size\": 16, \"num_hidden_layers\": 1, \"vocab_size\": 8, "
+    "\"num_attention_heads\": 1, \"intermediate_size\": 8, \"torch_dtype\": \"bfloat16\"}";
+
+struct crowd;
+
+/* One rank: a real MetaClient, and one actor that plays all its other parts. */
+struct crowd_rank {
+    struct wf_actor parts; /* first: stands for Converter, Sender and Receiver */
+    struct crowd_thread *thread;
+    struct wf_rank rank;
+    struct wf_msg quiesced;
+    bool quiesced_out;
+};
+
+struct crowd_thread {
+    struct crowd *crowd;
+    pthread_t thread;
+    struct wf_loop *loop;
+    struct wf_env *env;
+    struct crowd_rank *ranks;
+    uint32_t rank_count, made, ended;
+    struct wf_agreed *agreed;
+    struct wf_timer watchdog;
+};
+
+struct crowd {
+    uint32_t ranks, per_side;
+    unsigned rounds;
+    char address[WF_ADDRESS_MAX];
+    struct wf_model *model;
+    struct wf_layout layout;
+    struct wf_recipe recipe;
+    struct wf_timeouts timeouts;
+    struct crowd_thread threads[CONTROL_THREADS];
+    /* --- the server's thread */
+    pthread_t server_thread;
+    struct wf_loop *loop;
+    struct wf_env *env;
+    struct wf_meta_server *server;
+    double server_cpu_s;
+    uint64_t messages;
+    /* --- what the ranks' hooks saw, in ns since start_ns; 0: not yet */
+    uint64_t start_ns;
+    _Atomic(uint64_t) registered_ns, agreed_ns, committed_ns, last_ns;
+    atomic_uint ready, served, released; /* served, released: over all rounds */
+    atomic_uint broken;                  /* a rank ended before its time, or all took too long */
+    struct wf_error why;
+};
+
+/* --- hooks and parts: what the rest of a rank would do -----------------------------------------
+ */
+static uint64_t since_start(const struct crowd *crowd)
+{
+    return wf_bench_now_ns() - crowd->start_ns;
+}
+
+static void note_first(_Atomic(uint64_t) *at, uint64_t now)
+{
+    uint64_t none = 0;
+    atomic_compare_exchange_strong(at, &none, now);
+}
+
+/* A rank has seen the end of a round; the last of all notes the time. */
+static void round_seen(struct crowd *crowd, atomic_uint *counter, unsigned per_round)
+{
+    unsigned seen = atomic_fetch_add(counter, 1) + 1;
+    atomic_uint *other = counter == &crowd->served ? &crowd->released : &crowd->served;
+    if (seen == per_round && atomic_load(other) >= per_round) {
+        note_first(&crowd->committed_ns, since_start(crowd));
+    }
+    if (seen == per_round * (1 + crowd->rounds) && atomic_load(other) >= seen) {
+        note_first(&crowd->last_ns, since_start(crowd));
+        wf_loop_stop(crowd->loop); /* the server's thread ends the job */
+    }
+}
+
+static void publish(struct wf_rank *rank, uint64_t step)
+{
+    struct wf_error error = {0};
+    enum wf_status status = wf_client_publish(rank->client, step, "", &error);
+    WF_ASSERT(status == WF_OK);
+}
+
+static void on_ready(void *host, struct wf_rank *rank, bool restarted, uint64_t step)
+{
+    struct crowd *crowd = ((struct crowd_rank *)host)->thread->crowd;
+    (void)restarted;
+    note_first(&crowd->agreed_ns, since_start(crowd));
+    publish(rank, step + 1);
+}
+
+static void on_released(void *host, struct wf_rank *rank, struct wf_version version,
+                        uint32_t engines)
+{
+    struct crowd *crowd = ((struct crowd_rank *)host)->thread->crowd;
+    (void)engines;
+    if (version.step <= crowd->rounds) {
+        publish(rank, version.step + 1);
+    }
+    round_seen(crowd, &crowd->released, crowd->per_side);
+}
+
+static void on_quiesce(void *host, struct wf_rank *rank)
+{
+    struct crowd_rank *own = host;
+    (void)rank;
+    if (!own->quiesced_out) {
+        own->quiesced_out = true;
+        own->quiesced = (struct wf_msg){.kind = QUIESCED};
+        wf_send(&own->parts, &own->quiesced);
+    }
+}
+
+static void on_resume(void *host, struct wf_rank *rank, struct wf_version version)
+{
+    struct crowd *crowd = ((struct crowd_rank *)host)->thread->crowd;
+    (void)rank;
+    (void)version;
+    round_seen(crowd, &crowd->served, crowd->per_side);
+}
+
+static void on_ended(void *host, struct wf_rank *rank, const struct wf_error *why)
+{
+    struct crowd_thread *thread = ((struct crowd_rank *)host)->thread;
+    (void)rank;
+    if (atomic_load(&thread->crowd->last_ns) == 0 &&
+        atomic_fetch_add(&thread->crowd->broken, 1) == 0) {
+        thread->crowd->why = *why;
+        wf_loop_stop(thread->crowd->loop);
+    }
+    if (++thread->ended == thread->rank_count) {
+        wf_loop_stop(thread->loop);
+    }
+}
+
+static void answer(struct crowd_rank *own, enum wf_local_kind kind, const struct wf_round_key *key)
+{
+    struct wf_local_msg *out = wf_local_msg_new(kind, &own->parts);
+    out->round = *key;
+    if (kind == WF_LOCAL_PLANNED) {
+        out->agreed = wf_agreed_hold(own->thread->agreed);
+    }
+    wf_send(wf_meta_client_actor(own->rank.client), &out->msg);
+}
+
+static enum wf_verdict parts_handle(struct wf_actor *self, struct wf_msg *msg)
+{
+    struct crowd_rank *own = (struct crowd_rank *)self;
+    const struct wf_local_msg *local = (const struct wf_local_msg *)msg;
+    if (msg->kind == QUIESCED) {
+        own->quiesced_out = false;
+        wf_client_quiesced(own->rank.client);
+        return WF_KEEP;
+    }
+    switch (msg->kind) {
+    case WF_LOCAL_PLAN:
+        note_first(&own->thread->crowd->registered_ns, since_start(own->thread->crowd));
+        WF_ASSERT(local->members.members.peers_count == own->thread->crowd->ranks);
+        answer(own, WF_LOCAL_PLANNED, &local->round);
+        break;
+    case WF_LOCAL_READ:
+        answer(own, WF_LOCAL_READ_DONE, &local->round);
+        break;
+    case WF_LOCAL_STOP:
+        answer(own, WF_LOCAL_STOPPED, &local->round);
+        break;
+    case WF_LOCAL_FLIP:
+        answer(own, WF_LOCAL_FLIPPED, &local->round);
+        break;
+    default:
+        break; /* GRANT and REVOKE */
+    }
+    return WF_FREE;
+}
+
+/* --- ranks --------------------------------------------------------------------------------------
+ */
+static enum wf_status rank_start(struct crowd_thread *thread, struct crowd_rank *own,
+                                 uint32_t number, struct wf_error *error)
+{
+    struct crowd *crowd = thread->crowd;
+    bool is_train = number < crowd->per_side;
+    uint32_t rank = is_train ? number : number - crowd->per_side;
+    own->thread = thread;
+    wf_actor_init(&own->parts, thread->loop, "crowd parts", parts_handle);
+    own->rank = (struct wf_rank){.loop = thread->loop,
+                                 .layout = &crowd->layout,
+                                 .recipe = crowd->recipe,
+                                 .incarnation = number + 1,
+                                 .pid = 1000 + number,
+                                 .converter = (struct wf_converter *)own,
+                                 .sender = (struct wf_sender *)own,
+                                 .receiver = (struct wf_receiver *)own,
+                                 .options = {.job = "crowd",
+                                             .server = crowd->address,
+                                             .listen = "",
+                                             .host_name = "node-0017",
+                                             .side = is_train ? WF_TRAIN : WF_INFER,
+                                             .rank = rank,
+                                             .engine = is_train ? 0 : rank / CONTROL_ENGINE_RANKS,
+                                             .group = is_train ? "trainers" : "engines",
+                                             .group_rank = rank,
+                                             .model = crowd->model,
+                                             .timeouts = crowd->timeouts,
+                                             .hooks = {.quiesce = on_quiesce,
+                                                       .resume = on_resume,
+                                                       .ready = on_ready,
+                                                       .released = on_released,
+                                                       .ended = on_ended},
+                                             .host = own}};
+    snprintf(own->rank.address, sizeof own->rank.address, "tcp:10.20.%u.%u:%u", number / 256,
+             number % 256, 40000 + number % 8);
+    return wf_meta_client_new(&own->rank, &own->rank.client, error);
+}
+
+static void rank_stop(struct crowd_rank *own)
+{
+    if (own->rank.client != NULL) {
+        wf_meta_client_close(own->rank.client);
+        wf_actor_close(&own->parts);
+        wf_actor_fini(&own->parts);
+        wf_meta_client_free(own->rank.client);
+    }
+}
+
+static void give_up(struct wf_timer *timer)
+{
+    struct crowd_thread *thread =
+        (struct crowd_thread *)((char *)timer - offsetof(struct crowd_thread, watchdog));
+    atomic_fetch_add(&thread->crowd->broken, 1);
+    wf_loop_stop(thread->crowd->loop);
+    wf_loop_stop(thread->loop);
+}
+
+static void *run_clients(void *argument)
+{
+    struct crowd_thread *thread = argument;
+    wf_loop_run(thread->loop);
+    wf_timer_cancel(thread->loop, &thread->watchdog);
+    for (uint32_t i = 0; i < thread->made; i++) {
+        rank_stop(&thread->ranks[i]);
+    }
+    return NULL;
+}
+
+static enum wf_status make_loop(enum wf_poller_kind poller, struct wf_loop **loop,
+                                struct wf_env **env, struct wf_error *error)
+{
+    const struct wf_loop_options options = {.poller = poller, .spin_ns = 0};
+    enum wf_status status = wf_loop_new(&options, loop, error);
+    if (status == WF_OK) {
+        status = wf_env_real_new(*loop, NULL, env, error);
+    }
+    if (status == WF_OK) {
+        wf_loop_set_env(*loop, *env);
+    }
+    return status;
+}
+
+/* Every CONTROL_THREADS-th rank is this thread's. */
+static enum wf_status thread_make(struct crowd *crowd, uint32_t index, struct wf_error *error)
+{
+    struct crowd_thread *thread = &crowd->threads[index];
+    thread->crowd = crowd;
+    thread->rank_count = (crowd->ranks + CONTROL_THREADS - 1 - index) / CONTROL_THREADS;
+    thread->ranks = calloc(thread->rank_count, sizeof thread->ranks[0]);
+    thread->agreed = wf_agreed_new();
+    thread->agreed->plan = calloc(1, sizeof *thread->agreed->plan);
+    WF_ASSERT(thread->ranks != NULL && thread->agreed->plan != NULL);
+    enum wf_status status = make_loop(WF_POLLER_EPOLL, &thread->loop, &thread->env, error);
+    for (uint32_t i = 0; i < thread->rank_count && status == WF_OK; i++, thread->made++) {
+        status = rank_start(thread, &thread->ranks[i], i * CONTROL_THREADS + index, error);
+    }
+    if (status == WF_OK) {
+        thread->watchdog = (struct wf_timer){.fire = give_up, .name = "the benchmark"};
+        wf_timer_arm(thread->loop, &thread->watchdog, wf_loop_now_ns(thread->loop) + GIVE_UP_NS);
+    }
+    return status;
+}
+
+static void thread_free(struct crowd_thread *thread)
+{
+    wf_env_real_free(thread->env);
+    wf_loop_free(thread->loop);
+    wf_agreed_release(thread->agreed);
+    free(thread->ranks);
+}
+
+/* --- the server ---------------------------------------------------------------------------------
+ */
+static void on_server_ended(void *user, const struct wf_error *why)
+{
+    struct crowd *crowd = user;
+    if (why->status != WF_CLOSED && atomic_fetch_add(&crowd->broken, 1) == 0) {
+        crowd->why = *why;
+    }
+    wf_loop_stop(crowd->loop);
+}
+
+static void *run_server(void *argument)
+{
+    struct crowd *crowd = argument;
+    struct timespec before, after;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
+    wf_loop_run(crowd->loop); /* until the last round is over */
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
+    crowd->server_cpu_s =
+        (double)(after.tv_sec - before.tv_sec) + (double)(after.tv_nsec - before.tv_nsec) / 1e9;
+    crowd->messages = wf_loop_stats(crowd->loop).messages;
+    if (atomic_load(&crowd->broken) == 0) {
+        wf_meta_server_close(crowd->server, "the benchmark is over");
+        wf_loop_run(crowd->loop); /* until everybody has said goodbye */
+    }
+    return NULL;
+}
+
+static enum wf_status make_server(struct crowd *crowd, struct wf_error *error)
+{
+    uint32_t *engine_of = calloc(crowd->per_side, sizeof *engine_of);
+    WF_ASSERT(engine_of != NULL);
+    for (uint32_t i = 0; i < crowd->per_side; i++) {
+        engine_of[i] = i / CONTROL_ENGINE_RANKS;
+    }
+    const struct wf_server_options options = {
+        .job = "crowd",
+        .listen = "tcp:127.0.0.1:0",
+        .train_ranks = crowd->per_side,
+        .infer_ranks = crowd->per_side,
+        .engines = (crowd->per_side + CONTROL_ENGINE_RANKS - 1) / CONTROL_ENGINE_RANKS,
+        .engine_of = engine_of,
+        .timeouts = crowd->timeouts,
+        .ended = on_server_ended,
+        .user = crowd};
+    enum wf_status status = make_loop(WF_POLLER_LIBEVENT, &crowd->loop, &crowd->env, error);
+    if (status == WF_OK) {
+        status = wf_meta_server_new(crowd->loop, &options, crowd->address, &crowd->server, error);
+    }
+    free(engine_of);
+    return status;
+}
+
+/* --- one run ------------------------------------------------------------------------------------
+ */
+static enum wf_status make_crowd(struct crowd *crowd, struct wf_error *error)
+{
+    enum wf_status status = wf_model_parse(crowd_model, strlen(crowd_model), &crowd->model, error);
+    if (status == WF_OK) {
+        status = wf_recipe_parse("vllm:tp=1", crowd->model, &crowd->recipe, error);
+    }
+    if (status == WF_OK) {
+        status = make_server(crowd, error);
+    }
+    crowd->start_ns = wf_bench_now_ns(); /* connecting is a part of what is measured */
+    for (uint32_t i = 0; i < CONTROL_THREADS && status == WF_OK; i++) {
+        status = thread_make(crowd, i, error);
+    }
+    return status;
+}
+
+static enum wf_status run_threads(struct crowd *crowd, struct wf_error *error)
+{
+    if (pthread_create(&crowd->server_thread, NULL, run_server, crowd) != 0) {
+        return wf_error_set(error, WF_NO_RESOURCE, "cannot make a thread");
+    }
+    uint32_t started = 0;
+    while (started < CONTROL_THREADS &&
+           pthread_create(&crowd->threads[started].thread, NULL, run_clients,
+                          &crowd->threads[started]) == 0) {
+        started++;
+    }
+    if (started < CONTROL_THREADS) {
+        atomic_fetch_add(&crowd->broken, 1);
+        wf_loop_stop(crowd->loop);
+    }
+    pthread_join(crowd->server_thread, NULL);
+    for (uint32_t i = 0; i < started; i++) {
+        if (atomic_load(&crowd->broken) > 0) {
+            wf_loop_stop(crowd->threads[i].loop);
+        }
+        pthread_join(crowd->threads[i].thread, NULL);
+    }
+    if (atomic_load(&crowd->broken) > 0) {
+        return wf_error_set(error, WF_TIMED_OUT,
+                            "the crowd of %u ranks did not get through: %.300s", crowd->ranks,
+                            crowd->why.text[0] != '\0' ? crowd->why.text : "it took too long");
+    }
+    return WF_OK;
+}
+
+enum wf_status control_crowd_run(uint32_t ranks, unsigned rounds, struct control_run *out,
+                                 struct wf_error *error)
+{
+    struct crowd *crowd = calloc(1, sizeof *crowd);
+    WF_ASSERT(crowd != NULL);
+    crowd->ranks = ranks;
+    crowd->per_side = ranks / 2;
+    crowd->rounds = rounds;
+    crowd->timeouts = wf_timeouts_default;
+    crowd->timeouts.connect_ns = crowd->timeouts.join_ns = crowd->timeouts.plan_ns = 300 * SECOND;
+    enum wf_status status = make_crowd(crowd, error);
+    if (status == WF_OK) {
+        status = run_threads(crowd, error);
+    } else {
+        for (uint32_t i = 0; i < CONTROL_THREADS; i++) {
+            for (uint32_t r = 0; r < crowd->threads[i].made; r++) {
+                rank_stop(&crowd->threads[i].ranks[r]);
+            }
+        }
+    }
+    if (status == WF_OK) {
+        *out = (struct control_run){.registered_s = (double)crowd->registered_ns / 1e9,
+                                    .agreed_s = (double)crowd->agreed_ns / 1e9,
+                                    .committed_s = (double)crowd->committed_ns / 1e9,
+                                    .round_s = (double)(crowd->last_ns - crowd->committed_ns) /
+                                               1e9 / (rounds > 0 ? rounds : 1),
+                                    .server_cpu_s = crowd->server_cpu_s,
+                                    .messages = crowd->messages};
+    }
+    for (uint32_t i = 0; i < CONTROL_THREADS; i++) {
+        thread_free(&crowd->threads[i]);
+    }
+    wf_meta_server_free(crowd->server);
+    wf_env_real_free(crowd->env);
+    wf_loop_free(crowd->loop);
+    wf_model_free(crowd->model);
+    free(crowd);
+    return status;
+}
