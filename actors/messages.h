@@ -155,6 +155,8 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
 #define WF_FIELDS_progress(F)                                                           \
     F(TEXT, phase, 32) F(KEY, round, 0) F(U64, done, UINT64_MAX) F(U64, of, UINT64_MAX) \
     F(TEXT, text, WF_REASON_MAX)
+/* To observers: a rank was fenced (`away`), or is heard again afterwards. */
+#define WF_FIELDS_presence(F) F(U64, away, 1) F(CULPRIT, who, 0)
 /* A clean goodbye: a rank that leaves, or the server that ends the job. */
 #define WF_FIELDS_leave(F) F(TEXT, reason, WF_REASON_MAX)
 /* --- between plan peers: a reader (infer rank) and a source (train rank) --------------------- */
@@ -190,7 +192,7 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
     X(plan_report, 25) X(round_report, 26) X(progress, 27) X(leave, 28) X(joined, 29)           \
     X(told, 30) X(peer_hello, 40) X(peer_region, 41) X(peer_places, 42) X(grant_request, 43)    \
     X(grant, 44) X(digest_request, 45) X(digest, 46) X(chunks_request, 47) X(chunks, 48)        \
-    X(peer_refused, 49)
+    X(peer_refused, 49) X(presence, 60)
 /* clang-format on */
 
 /* --- structs: struct wf_frame_hello { uint64_t proto_min; ... } and struct wf_el_member --------

@@ -299,6 +299,8 @@ void wf_server_send_notice(struct wf_meta_server *server, struct wf_server_rank 
 void wf_server_report_plan(struct wf_meta_server *server);
 void wf_server_report_vote(struct wf_meta_server *server, const struct wf_frame_vote *vote);
 void wf_server_report_round(struct wf_meta_server *server, bool committed);
+void wf_server_report_presence(struct wf_meta_server *server, bool away,
+                               const struct wf_culprit *who);
 void wf_server_progress(struct wf_meta_server *server, const char *phase, uint64_t done,
                         uint64_t of, const char *text);
 

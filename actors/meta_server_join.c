@@ -383,6 +383,11 @@ void wf_server_on_heartbeat(struct wf_meta_server *server, struct wf_server_rank
     if (rank->evicted && rank->presence != WF_FENCED) {
         return;
     }
+    if (rank->presence == WF_FENCED && rank->heard_ns <= rank->fenced_ns) {
+        struct wf_culprit who;
+        wf_server_blame(rank, &who, "is heard again");
+        wf_server_report_presence(server, false, &who);
+    }
     rank->heard_ns = wf_server_now(server);
     rank->sent_ns = heartbeat->sent_ns;
     if (rank->presence == WF_PRESENT || rank->presence == WF_GREETED) {
@@ -458,6 +463,7 @@ void wf_server_check_leases(struct wf_meta_server *server)
         rank->evicted = false;
         rank->fenced_ns = now;
         rank->absent_ns = now;
+        wf_server_report_presence(server, true, &why);
         lose(server, rank, &why);
         wf_server_membership_changed(server);
         admit_candidate(server, rank);

@@ -89,6 +89,13 @@ void wf_server_report_round(struct wf_meta_server *server, bool committed)
     wf_server_send_observers(server, WF_FRAME_round_report, report);
 }
 
+void wf_server_report_presence(struct wf_meta_server *server, bool away,
+                               const struct wf_culprit *who)
+{
+    const struct wf_frame_presence presence = {.away = away, .who = *who};
+    wf_server_send_observers(server, WF_FRAME_presence, &presence);
+}
+
 void wf_server_progress(struct wf_meta_server *server, const char *phase, uint64_t done,
                         uint64_t of, const char *text)
 {

@@ -16,6 +16,7 @@ enum { SAID_MAX = 200, KEY_MAX = 64 };
 /* Shorter ones would keep the loops awake, sums with longer ones could wrap. */
 #define TIMEOUT_MIN_NS UINT64_C(1000000)
 #define TIMEOUT_MAX_NS (UINT64_C(3600000000000) * 1000)
+#define FROZEN_DEFAULT_NS (10 * UINT64_C(1000000000))
 
 /* --- what libcyaml fills: NULL where a key is absent -------------------------------------------
  */
@@ -45,6 +46,7 @@ struct raw_transport {
 
 struct raw_timeouts {
     char *connect, *lease, *heartbeat, *join, *plan, *publish, *round, *quiesce, *flip, *repeat;
+    char *frozen;
 };
 
 struct raw_server {
@@ -127,7 +129,7 @@ static const cyaml_schema_field_t transport_fields[] = {
 static const cyaml_schema_field_t timeout_fields[] = {
     TIMEOUT(connect), TIMEOUT(lease),   TIMEOUT(heartbeat), TIMEOUT(join),
     TIMEOUT(plan),    TIMEOUT(publish), TIMEOUT(round),     TIMEOUT(quiesce),
-    TIMEOUT(flip),    TIMEOUT(repeat),  CYAML_FIELD_END};
+    TIMEOUT(flip),    TIMEOUT(repeat),  TIMEOUT(frozen),    CYAML_FIELD_END};
 
 static const cyaml_schema_field_t server_fields[] = {
     TEXT("listen", listen, struct raw_server, WF_ADDRESS_MAX - 1),
@@ -212,10 +214,12 @@ static enum wf_status duration(const char *text, const char *key, uint64_t *ns,
     return WF_OK;
 }
 
-static enum wf_status take_timeouts(const struct raw_timeouts *raw, struct wf_timeouts *out,
+static enum wf_status take_timeouts(const struct raw_timeouts *raw, struct wf_job_file *job,
                                     struct wf_error *error)
 {
+    struct wf_timeouts *out = &job->timeouts;
     *out = wf_timeouts_default;
+    job->run.frozen_ns = FROZEN_DEFAULT_NS;
     if (raw == NULL) {
         return WF_OK;
     }
@@ -233,6 +237,7 @@ static enum wf_status take_timeouts(const struct raw_timeouts *raw, struct wf_ti
         {raw->quiesce, "quiesce", &out->quiesce_ns},
         {raw->flip, "flip", &out->flip_ns},
         {raw->repeat, "repeat", &out->repeat_ns},
+        {raw->frozen, "frozen", &job->run.frozen_ns},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         enum wf_status status = duration(rows[i].text, rows[i].key, rows[i].ns, error);
@@ -447,7 +452,7 @@ static enum wf_status take_job(const struct raw_job *raw, struct wf_job_file *jo
         status = take_transport(raw->transport, job, error);
     }
     if (status == WF_OK) {
-        status = take_timeouts(raw->timeouts, &job->timeouts, error);
+        status = take_timeouts(raw->timeouts, job, error);
     }
     if (status == WF_OK) {
         status = take_server(raw->server, job, error);

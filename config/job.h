@@ -59,11 +59,12 @@ struct wf_job_file {
         char address[WF_ADDRESS_MAX]; /* an already running server, or "" */
     } server;
     struct {
-        uint64_t versions; /* default 5 */
-        bool readers;      /* default true */
-        bool skip_pause;   /* test-only switch: flips without the pause */
+        uint64_t versions;         /* default 5 */
+        bool readers;              /* default true */
+        bool skip_pause;           /* test-only switch: flips without the pause */
         enum wf_launcher launcher; /* whose environment counts; default UNSAID */
         enum wf_job_part part;     /* what that launcher starts */
+        uint64_t frozen_ns; /* a fenced rank of which nothing is heard for so long is killed */
     } run;
     char report[WF_PATH_MAX]; /* "" is none */
 };

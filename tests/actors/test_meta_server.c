@@ -455,6 +455,28 @@ Test(meta_server, a_report_lists_the_engines_that_serve)
     cr_assert_eq(frame->round_report.culprit.rank, 1);
 }
 
+Test(meta_server, observers_hear_who_was_fenced_and_who_is_back)
+{
+    world_open(&w, 2, 1, NULL);
+    struct puppet *observer = world_guest(&w, NULL);
+    world_start(&w);
+    struct puppet *a = world_infer(&w, 0), *b = world_infer(&w, 1);
+    puppet_publish(world_train(&w), 1);
+    puppet_open(a); /* and it reads for a while: nobody is readmitted before it ends */
+    b->silent = true;
+    const struct wf_frame *frame = puppet_expect(observer, WF_FRAME_presence);
+    cr_assert_eq(frame->presence.away, 1);
+    cr_assert_eq(frame->presence.who.side, WF_INFER);
+    cr_assert_eq(frame->presence.who.rank, 1);
+    cr_assert(strstr(frame->presence.who.reason, "nothing was heard of it") != NULL);
+    b->silent = false;
+    frame = puppet_expect(observer, WF_FRAME_presence);
+    cr_assert_eq(frame->presence.away, 0, "at its first heartbeat, whatever the round does");
+    cr_assert_eq(frame->presence.who.rank, 1);
+    world_run(&w, 1000 * PUPPET_MS);
+    cr_assert_eq(puppet_count(observer, WF_FRAME_presence), 2, "once each");
+}
+
 Test(meta_server, observers_hear_of_the_plan_and_of_rounds)
 {
     world_open(&w, 1, 1, NULL);

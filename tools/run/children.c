@@ -32,6 +32,7 @@ static void child_exited(struct wf_watch *watch, unsigned events)
     if (child->pid == 0 || waitpid(child->pid, &child->exit_status, WNOHANG) <= 0) {
         return;
     }
+    wf_timer_cancel(child->all->loop, &child->frozen);
     wf_watch_remove(child->all->loop, watch);
     close(child->pidfd);
     if (child->gate >= 0) {
@@ -164,6 +165,7 @@ void wf_children_fini(struct wf_children *all)
         struct wf_child *child = &all->children[i];
         if (child->pid > 0) {
             waitpid(child->pid, NULL, 0);
+            wf_timer_cancel(all->loop, &child->frozen);
             wf_watch_remove(all->loop, &child->watch);
             close(child->pidfd);
             close(child->gate);

@@ -24,6 +24,7 @@ struct wf_child {
     pid_t pid;       /* 0: not running */
     int gate;        /* writing end of the pipe that is its descriptor 3, or -1 */
     uint32_t starts;
+    struct wf_timer frozen; /* the owner's; cancelled when the child ends */
     /* private */
     struct wf_watch watch;
     int pidfd;

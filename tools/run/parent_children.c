@@ -146,8 +146,6 @@ enum wf_status wf_parent_start_all(struct parent *p, struct wf_error *error)
     return status;
 }
 
-/* --- ends --------------------------------------------------------------------------------------
- */
 static void name_child(const struct wf_child *child, char *name, size_t size)
 {
     static const char *const kinds[] = {"the server", "train rank", "infer rank",
@@ -159,6 +157,47 @@ static void name_child(const struct wf_child *child, char *name, size_t size)
     }
 }
 
+/* --- frozen ranks -------------------------------------------------------------------------------
+ * The server tells who was fenced. A rank that was only away for a while goes on by itself; one
+ * that stays silent is killed, and started again like any that dies.
+ */
+static void frozen_too_long(struct wf_timer *timer)
+{
+    struct wf_child *child = (struct wf_child *)((char *)timer - offsetof(struct wf_child, frozen));
+    struct parent *p = child->all->user;
+    char line[200], name[60];
+    name_child(child, name, sizeof name);
+    snprintf(line, sizeof line,
+             "%s has been silent for %.3g s after its lease ran out: killing process %d", name,
+             (double)p->setup->job.run.frozen_ns / WF_PARENT_SECOND_NS, (int)child->pid);
+    wf_parent_complain(p, line);
+    kill(child->pid, SIGKILL);
+}
+
+void wf_parent_take_presence(struct parent *p, const struct wf_frame_presence *presence)
+{
+    const struct wf_culprit *who = &presence->who;
+    enum wf_child_kind kind = who->side == WF_TRAIN ? WF_CHILD_TRAIN : WF_CHILD_INFER;
+    char line[WF_CULPRIT_TEXT];
+    wf_culprit_format(who, line);
+    wf_parent_complain(p, line);
+    for (uint32_t i = 0; i < p->children.count; i++) {
+        struct wf_child *child = &p->children.children[i];
+        if (child->kind != kind || child->number != who->rank || child->pid == 0) {
+            continue;
+        }
+        wf_timer_cancel(p->loop, &child->frozen);
+        if (presence->away) {
+            child->frozen.fire = frozen_too_long;
+            child->frozen.name = "a frozen rank";
+            wf_timer_arm(p->loop, &child->frozen,
+                         wf_loop_now_ns(p->loop) + p->setup->job.run.frozen_ns);
+        }
+    }
+}
+
+/* --- ends --------------------------------------------------------------------------------------
+ */
 void wf_parent_name_running(const struct parent *p, char *text, size_t size)
 {
     uint32_t count = 0;

@@ -207,6 +207,9 @@ void wf_parent_take_frame(struct parent *p, const struct wf_wire_msg *wire)
     case WF_FRAME_note:
         take_note(p, &frame.note);
         break;
+    case WF_FRAME_presence:
+        wf_parent_take_presence(p, &frame.presence);
+        break;
     case WF_FRAME_leave:
         if (p->state == STARTING || p->state == RUNNING) {
             wf_parent_complain(p, frame.leave.reason);

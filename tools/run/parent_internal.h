@@ -63,6 +63,9 @@ enum wf_status wf_parent_start_all(struct parent *p, struct wf_error *error);
 /* "infer rank 1, infer rank 2 and 3 more" */
 void wf_parent_name_running(const struct parent *p, char *text, size_t size);
 
+/* A rank was fenced, or is heard again: one that stays silent is killed. */
+void wf_parent_take_presence(struct parent *p, const struct wf_frame_presence *presence);
+
 /* --- parent_gate.c */
 /* To be called whenever an account has come or a version has ended. */
 void wf_parent_check_gate(struct parent *p);
