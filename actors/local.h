@@ -92,6 +92,7 @@ struct wf_rank {
     uint32_t *order;      /* layout tensor -> options.tensors index */
     uint64_t incarnation; /* wall clock seconds and chance: never used twice */
     uint64_t pid;
+    struct wf_token token;        /* the job's, or none */
     char *strings;                /* memory behind the options' texts */
     char address[WF_ADDRESS_MAX]; /* the peer listener's, bound */
     struct wf_meta_client *client;

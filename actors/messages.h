@@ -54,10 +54,18 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
 #define WF_FIELDS_challenge(F)                                             \
     F(U64, proto_min, 255) F(U64, proto_max, 255) F(U64, term, UINT64_MAX) \
     F(BYTES, nonce, WF_NONCE_MAX)
+/* The answer to a CHALLENGE with a nonce: I know the job's token (actors/handshake.h). */
+#define WF_FIELDS_prove(F)                                                               \
+    F(U64, proto_min, 255) F(U64, proto_max, 255) F(TEXT, job, WF_JOB_NAME_MAX)          \
+    F(U64, channel, 1) /* enum wf_channel */ F(U64, role, 1) F(U64, side, 1)             \
+    F(U64, rank, WF_RANKS_MAX) F(U64, incarnation, UINT64_MAX) /* as the hello has it */ \
+    F(BYTES, nonce, WF_NONCE_MAX) F(BYTES, proof, WF_PROOF_MAX)
+/* So do I. */
+#define WF_FIELDS_proven(F) F(BYTES, proof, WF_PROOF_MAX)
 /* Who I am and all that I remember. */
 #define WF_FIELDS_hello(F)                                                                     \
     F(U64, proto_min, 255) F(U64, proto_max, 255) F(TEXT, job, WF_JOB_NAME_MAX)                \
-    F(BYTES, proof, WF_PROOF_MAX) F(U64, role, 1) F(U64, side, 1) F(U64, rank, WF_RANKS_MAX)   \
+    F(U64, role, 1) F(U64, side, 1) F(U64, rank, WF_RANKS_MAX)                                 \
     F(U64, engine, WF_ENGINES_MAX) F(U64, incarnation, UINT64_MAX) F(TEXT, host, WF_HOST_MAX)  \
     F(U64, pid, UINT32_MAX) F(TEXT, address, WF_ADDRESS_MAX) /* where peers reach this rank */ \
     F(TEXT, group, WF_LABEL_MAX) F(U64, group_rank, WF_RANKS_MAX) F(TEXT, spec, WF_SPEC_MAX)   \
@@ -162,7 +170,7 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
 /* --- between plan peers: a reader (infer rank) and a source (train rank) --------------------- */
 #define WF_FIELDS_peer_hello(F)                                                                \
     F(U64, proto_min, 255) F(U64, proto_max, 255) F(TEXT, job, WF_JOB_NAME_MAX)                \
-    F(BYTES, proof, WF_PROOF_MAX) F(U64, rank, WF_RANKS_MAX) F(U64, incarnation, UINT64_MAX)   \
+    F(U64, rank, WF_RANKS_MAX) F(U64, incarnation, UINT64_MAX)                                 \
     F(U64, source_rank, WF_RANKS_MAX) F(U64, source_incarnation, UINT64_MAX) F(HASH, input, 0) \
     F(HASH, edge, 0) F(TEXT, transports, 256)
 /* One frame a region, its fd beside it; the last has `last` = 1. */
@@ -190,7 +198,7 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
     X(vote, 13) X(decide, 14) X(quiesced, 15) X(flip, 16) X(flipped, 17) X(resume, 18)          \
     X(resumed, 19) X(abort, 20) X(aborted, 21) X(released, 22) X(round_aborted, 23) X(note, 24) \
     X(plan_report, 25) X(round_report, 26) X(progress, 27) X(leave, 28) X(joined, 29)           \
-    X(told, 30) X(peer_hello, 40) X(peer_region, 41) X(peer_places, 42) X(grant_request, 43)    \
+    X(told, 30) X(prove, 31) X(proven, 32) X(peer_hello, 40) X(peer_region, 41) X(peer_places, 42) X(grant_request, 43)    \
     X(grant, 44) X(digest_request, 45) X(digest, 46) X(chunks_request, 47) X(chunks, 48)        \
     X(peer_refused, 49) X(presence, 60)
 /* clang-format on */
@@ -251,6 +259,8 @@ enum wf_status wf_frame_encode(enum wf_frame_type type, const void *fields, uint
 enum wf_status wf_frame_decode(const void *bytes, size_t len, struct wf_frame *frame_out,
                                struct wf_error *error);
 void wf_frame_fini(struct wf_frame *frame);
+/* The type that bytes begin with, nothing else looked at; 0: they are no frame. */
+int wf_frame_peek(const void *bytes, size_t len);
 const char *wf_frame_name(int type); /* "hello"; "unknown" */
 /* Encodes and sends on a connection of `env`; `fd` or -1. */
 enum wf_status wf_frame_send(struct wf_env *env, uint64_t conn, enum wf_frame_type type,

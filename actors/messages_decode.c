@@ -399,6 +399,15 @@ enum wf_status wf_frame_decode(const void *bytes, size_t len, struct wf_frame *f
     return status;
 }
 
+int wf_frame_peek(const void *bytes, size_t len)
+{
+    struct reader reader = {.at = bytes, .end = (const uint8_t *)bytes + len};
+    uint64_t count = 0, number = 0;
+    bool read = read_head(&reader, &head_array, &count) == WF_OK &&
+                read_head(&reader, &head_u64, &number) == WF_OK && wf_schema_find(number) != NULL;
+    return read ? (int)number : 0;
+}
+
 void wf_frame_fini(struct wf_frame *frame)
 {
     struct block *block = frame->memory;

@@ -1,15 +1,10 @@
-/* meta_client.c - the rank's side of the server's connection: HELLO, WELCOME, lease, plan, end. */
+/* meta_client.c - the rank's side of the protocol: WELCOME, lease, plan, dispatch, end. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "actors/meta_client_internal.h"
-
-enum {
-    BACKOFF_FIRST_NS = 20 * 1000 * 1000,
-    BACKOFF_MAX_NS = 2 * 1000 * 1000 * 1000u,
-};
 
 uint64_t wf_client_now(const struct wf_meta_client *client)
 {
@@ -21,7 +16,7 @@ bool wf_client_has_lease(const struct wf_meta_client *client)
     return wf_client_now(client) < client->lease_until_ns;
 }
 
-static void send_frame(struct wf_meta_client *client, enum wf_frame_type type, const void *fields)
+void wf_client_send_now(struct wf_meta_client *client, enum wf_frame_type type, const void *fields)
 {
     enum wf_status status = wf_frame_send(client->env, client->conn, type, fields, -1);
     WF_ASSERT(status != WF_INVALID);
@@ -30,7 +25,7 @@ static void send_frame(struct wf_meta_client *client, enum wf_frame_type type, c
 void wf_client_send(struct wf_meta_client *client, enum wf_frame_type type, const void *fields)
 {
     if (client->link == WF_LINK_UP) {
-        send_frame(client, type, fields);
+        wf_client_send_now(client, type, fields);
     }
 }
 
@@ -103,159 +98,6 @@ void wf_client_end(struct wf_meta_client *client, enum wf_status status, const c
     finish_if_quiet(client);
 }
 
-/* --- connecting --------------------------------------------------------------------------------
- */
-/* Ranks that lost their server together do not come back together. */
-static void retry_later(struct wf_meta_client *client)
-{
-    uint64_t now = wf_client_now(client);
-    uint64_t wait =
-        client->backoff_ns / 2 + client->env->ops->choose(client->env, client->backoff_ns / 2 + 1);
-    client->backoff_ns *= 2;
-    if (client->backoff_ns > BACKOFF_MAX_NS) {
-        client->backoff_ns = BACKOFF_MAX_NS;
-    }
-    wf_timer_arm(client->loop, &client->retry, now + wait);
-}
-
-static void link_lost(struct wf_meta_client *client, const char *why)
-{
-    uint64_t now = wf_client_now(client);
-    const struct wf_rank_options *o = &client->rank->options;
-    client->conn = 0;
-    client->hello_waits = false;
-    if (client->link == WF_LINK_UP) {
-        client->down_ns = now;
-        client->backoff_ns = BACKOFF_FIRST_NS;
-    }
-    client->link = WF_LINK_DOWN;
-    if (client->closing) {
-        return;
-    }
-    if (now - client->down_ns > o->timeouts.connect_ns) {
-        char text[WF_ERROR_TEXT_MAX];
-        snprintf(text, sizeof text,
-                 "no MetaServer at %.300s for %" PRIu64 " ms (%.300s): start it, or check `server`",
-                 o->server, o->timeouts.connect_ns / 1000000, why);
-        wf_client_end(client, WF_CONNECTION, text);
-        return;
-    }
-    retry_later(client);
-}
-
-static void connect_now(struct wf_meta_client *client)
-{
-    struct wf_error error = {0};
-    client->link = WF_LINK_CONNECTING;
-    enum wf_status status = client->env->ops->connect(
-        client->env, &client->actor, client->rank->options.server, &client->conn, &error);
-    if (status != WF_OK) {
-        client->conn = 0;
-        client->link = WF_LINK_DOWN;
-        if (status == WF_INVALID) {
-            wf_client_end(client, status, error.text); /* a bad address never gets better */
-        } else {
-            link_lost(client, error.text);
-        }
-    }
-}
-
-static void on_retry(struct wf_timer *timer)
-{
-    struct wf_meta_client *client =
-        (struct wf_meta_client *)((char *)timer - offsetof(struct wf_meta_client, retry));
-    connect_now(client);
-}
-
-static void drop_link(struct wf_meta_client *client, const char *why)
-{
-    client->env->ops->close(client->env, client->conn);
-    link_lost(client, why);
-}
-
-static void arm_beat(struct wf_meta_client *client)
-{
-    wf_timer_arm(client->loop, &client->beat,
-                 wf_client_now(client) + client->rank->options.timeouts.heartbeat_ns);
-}
-
-static void on_beat(struct wf_timer *timer)
-{
-    struct wf_meta_client *client =
-        (struct wf_meta_client *)((char *)timer - offsetof(struct wf_meta_client, beat));
-    if (client->link < WF_LINK_GREETING) {
-        return;
-    }
-    const struct wf_frame_heartbeat heartbeat = {.sequence = ++client->sequence,
-                                                 .sent_ns = wf_client_now(client)};
-    send_frame(client, WF_FRAME_heartbeat, &heartbeat);
-    arm_beat(client);
-}
-
-static void send_hello(struct wf_meta_client *client)
-{
-    const struct wf_rank *rank = client->rank;
-    const struct wf_rank_options *o = &rank->options;
-    struct wf_frame_hello hello = {.proto_min = WF_PROTOCOL_MIN,
-                                   .proto_max = WF_PROTOCOL_MAX,
-                                   .role = WF_ROLE_RANK,
-                                   .side = o->side,
-                                   .rank = o->rank,
-                                   .engine = o->engine,
-                                   .incarnation = rank->incarnation,
-                                   .pid = rank->pid,
-                                   .group_rank = o->group_rank,
-                                   .model = o->model->hash,
-                                   .layout = rank->layout->hash,
-                                   .term = client->term,
-                                   .state = client->state,
-                                   .round = client->round,
-                                   .members = client->round_members,
-                                   .members_count = client->round_member_count,
-                                   .live = client->live,
-                                   .committed = client->committed,
-                                   .aborted = client->aborted};
-    snprintf(hello.job, sizeof hello.job, "%s", o->job);
-    snprintf(hello.host, sizeof hello.host, "%s", o->host_name);
-    snprintf(hello.address, sizeof hello.address, "%s", rank->address);
-    snprintf(hello.group, sizeof hello.group, "%s", o->group);
-    wf_recipe_format(&rank->recipe, hello.spec);
-    client->hello_ns = wf_client_now(client);
-    client->link = WF_LINK_GREETING;
-    send_frame(client, WF_FRAME_hello, &hello);
-    arm_beat(client); /* also while WELCOME waits for the end of a round */
-}
-
-static void on_challenge(struct wf_meta_client *client, const struct wf_frame_challenge *challenge)
-{
-    if (client->link != WF_LINK_CONNECTING) {
-        return;
-    }
-    if (challenge->proto_min > WF_PROTOCOL_MAX || challenge->proto_max < WF_PROTOCOL_MIN) {
-        wf_client_end(
-            client, WF_PROTOCOL,
-            "the MetaServer speaks other protocol versions: use the same Weft everywhere");
-        return;
-    }
-    if (challenge->term <
-        client->term) { /* nobody obeys a lower term; it hears of the higher one */
-        send_hello(client);
-        drop_link(client, "an older MetaServer answered");
-        return;
-    }
-    client->down_ns = wf_client_now(client); /* a server is there */
-    bool newer = challenge->term > client->term;
-    client->term = challenge->term;
-    client->hello_waits = true;
-    /* A report to a new term describes a rank that reads nothing. */
-    bool may_read = is_infer(client) &&
-                    (client->busy == WF_RECEIVER_READING || client->busy == WF_RECEIVER_STOPPING);
-    if (!newer || !may_read || wf_client_infer_stop(client)) {
-        client->hello_waits = false;
-        send_hello(client);
-    }
-}
-
 /* --- membership ---------------------------------------------------------------------------------
  */
 /* Not while a clean WELCOME is carried out: until then the rank may be reading what is not promised
@@ -322,7 +164,7 @@ void wf_client_continue(struct wf_meta_client *client)
     if (client->hello_waits && client->busy != WF_RECEIVER_READING &&
         client->busy != WF_RECEIVER_STOPPING) {
         client->hello_waits = false;
-        send_hello(client);
+        wf_client_send_hello(client);
     }
     if (client->welcome_waits &&
         (is_infer(client) ? wf_client_infer_clean(client) : clean_train(client))) {
@@ -414,13 +256,17 @@ static void on_frame(struct wf_meta_client *client, const struct wf_wire_msg *wi
     struct wf_frame frame;
     struct wf_error error = {0};
     if (wf_frame_decode(wire->bytes, wire->len_bytes, &frame, &error) != WF_OK) {
-        drop_link(client, error.text);
+        wf_client_drop_link(client, error.text);
+        return;
+    }
+    if (!client->handshake.done) {
+        wf_client_first_frame(client, &frame);
+        wf_frame_fini(&frame);
         return;
     }
     switch (frame.type) {
     case WF_FRAME_challenge:
-        on_challenge(client, &frame.challenge);
-        break;
+        break; /* once is enough */
     case WF_FRAME_welcome:
         on_welcome(client, &frame.welcome);
         break;
@@ -441,7 +287,8 @@ static void on_frame(struct wf_meta_client *client, const struct wf_wire_msg *wi
             bool known = is_infer(client) ? wf_client_infer_frame(client, &frame)
                                           : wf_client_train_frame(client, &frame);
             if (!known) {
-                drop_link(client, "the MetaServer sent a frame that is not for this side");
+                wf_client_drop_link(client,
+                                    "the MetaServer sent a frame that is not for this side");
             }
         }
         break;
@@ -474,7 +321,7 @@ static enum wf_verdict on_message(struct wf_actor *self, struct wf_msg *msg)
         break;
     case WF_WIRE_CLOSED:
         if (wire->conn == client->conn) {
-            link_lost(client, wire->text);
+            wf_client_link_lost(client, wire->text);
         }
         break;
     default:
@@ -497,13 +344,9 @@ enum wf_status wf_meta_client_new(struct wf_rank *rank, struct wf_meta_client **
     client->rank = rank;
     client->loop = rank->loop;
     client->env = wf_loop_env(rank->loop);
-    client->backoff_ns = BACKOFF_FIRST_NS;
-    client->down_ns = wf_client_now(client);
     client->state = is_infer(client) ? (uint64_t)WF_RANK_NONE : (uint64_t)WF_TRAINER_REBORN;
-    client->retry = (struct wf_timer){.fire = on_retry, .name = "meta_client retry"};
-    client->beat = (struct wf_timer){.fire = on_beat, .name = "meta_client heartbeat"};
     wf_actor_init(&client->actor, rank->loop, "meta_client", on_message);
-    wf_timer_arm(client->loop, &client->retry, client->down_ns); /* in the first turn */
+    wf_client_link_init(client);
     *part_out = client;
     return WF_OK;
 }
@@ -516,7 +359,7 @@ struct wf_actor *wf_meta_client_actor(struct wf_meta_client *client)
 void wf_client_note(struct wf_meta_client *client, const struct wf_frame_note *note)
 {
     if (client->link == WF_LINK_UP && !client->said_goodbye) {
-        send_frame(client, WF_FRAME_note, note);
+        wf_client_send_now(client, WF_FRAME_note, note);
     }
 }
 
@@ -531,7 +374,7 @@ static void say_goodbye(struct wf_meta_client *client)
         struct wf_frame_leave leave = {0};
         snprintf(leave.reason, sizeof leave.reason, "%.300s",
                  client->why.text[0] != '\0' ? client->why.text : "its host stopped it");
-        send_frame(client, WF_FRAME_leave, &leave);
+        wf_client_send_now(client, WF_FRAME_leave, &leave);
         client->said_goodbye = true;
     }
 }

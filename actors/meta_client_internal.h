@@ -8,6 +8,7 @@
 #ifndef WEFT_ACTORS_META_CLIENT_INTERNAL_H
 #define WEFT_ACTORS_META_CLIENT_INTERNAL_H
 
+#include "actors/handshake.h"
 #include "actors/local.h"
 
 enum { WF_SLOTS = 2 };
@@ -41,10 +42,11 @@ struct wf_meta_client {
     /* --- connection */
     enum wf_link link;
     uint64_t conn;
-    uint64_t down_ns;    /* since when there is no server */
-    uint64_t backoff_ns; /* before the next try */
-    bool hello_waits;    /* a new term was seen: HELLO goes out when reading has stopped */
-    uint64_t hello_ns;   /* when HELLO was sent: the lease of a WELCOME counts from it */
+    struct wf_handshake handshake; /* of conn */
+    uint64_t down_ns;              /* since when there is no server */
+    uint64_t backoff_ns;           /* before the next try */
+    bool hello_waits;  /* a new term was seen: HELLO goes out when reading has stopped */
+    uint64_t hello_ns; /* when HELLO was sent: the lease of a WELCOME counts from it */
     uint64_t sequence;
     struct wf_timer retry, beat;
     struct wf_error refused; /* why the server does not want us (AGAIN from nobody else) */
@@ -102,6 +104,7 @@ struct wf_meta_client {
 uint64_t wf_client_now(const struct wf_meta_client *client);
 /* False while the lease has run out: then nothing that changes the rank is obeyed. */
 bool wf_client_has_lease(const struct wf_meta_client *client);
+void wf_client_send_now(struct wf_meta_client *client, enum wf_frame_type type, const void *fields);
 /* Sends if the server has welcomed us; what is lost is asked for again. */
 void wf_client_send(struct wf_meta_client *client, enum wf_frame_type type, const void *fields);
 void wf_client_answer(struct wf_meta_client *client, enum wf_frame_type type,
@@ -114,6 +117,15 @@ void wf_client_joined(struct wf_meta_client *client); /* answers WELCOME */
 void wf_client_end(struct wf_meta_client *client, enum wf_status status, const char *text);
 /* Reading has stopped, a flip is over or the host is paused: goes on with what waited for it. */
 void wf_client_continue(struct wf_meta_client *client);
+
+/* --- meta_client_link.c ------------------------------------------------------------------------
+ */
+void wf_client_link_init(struct wf_meta_client *client); /* connects in the first turn */
+void wf_client_link_lost(struct wf_meta_client *client, const char *why); /* it is closed */
+void wf_client_drop_link(struct wf_meta_client *client, const char *why); /* closes it */
+/* A frame of whom is not known yet to be the server (handshake.done). */
+void wf_client_first_frame(struct wf_meta_client *client, const struct wf_frame *frame);
+void wf_client_send_hello(struct wf_meta_client *client);
 
 /* --- meta_client_infer.c ------------------------------------------------------------------------
  */

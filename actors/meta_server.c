@@ -113,14 +113,17 @@ static void on_opened(struct wf_meta_server *server, const struct wf_wire_msg *w
     conn->since_ns = wf_server_now(server);
     conn->next = server->buckets[wire->conn % WF_SERVER_BUCKETS];
     server->buckets[wire->conn % WF_SERVER_BUCKETS] = conn;
-    const struct wf_frame_challenge challenge = {
-        .proto_min = WF_PROTOCOL_MIN, .proto_max = WF_PROTOCOL_MAX, .term = server->term};
-    send_on(server, conn->id, WF_FRAME_challenge, &challenge);
+    snprintf(conn->address, sizeof conn->address, "%.*s", WF_PEER_TEXT - 1, wire->text);
+    wf_handshake_open(&conn->handshake, server->env, conn->id, &server->token, server->term);
 }
 
-static void on_closed(struct wf_meta_server *server, uint64_t id)
+static void on_closed(struct wf_meta_server *server, const struct wf_wire_msg *wire)
 {
+    uint64_t id = wire->conn;
     struct wf_server_conn *conn = wf_server_conn_find(server, id);
+    if (conn != NULL && !conn->handshake.done && wire->status != WF_CLOSED) {
+        wf_refusals_log(&server->refusals, server->loop, conn->address, wire->text);
+    }
     if (conn != NULL && conn->kind == WF_CONN_RANK && conn->rank->conn == id) {
         conn->rank->conn = 0;
         wf_server_on_rank_closed(server, conn->rank);
@@ -174,6 +177,19 @@ static void refuse(struct wf_meta_server *server, uint64_t conn, const struct wf
     send_on(server, conn, WF_FRAME_refused, &refused);
 }
 
+/* Nothing else of a stranger is looked at. */
+static void on_proof(struct wf_meta_server *server, struct wf_server_conn *conn,
+                     const struct wf_wire_msg *wire)
+{
+    struct wf_error error = {0};
+    if (wf_handshake_check(&conn->handshake, server->env, conn->id, &server->token, server->job,
+                           WF_CHANNEL_SERVER, wire->bytes, wire->len_bytes, &error) != WF_OK) {
+        wf_refusals_log(&server->refusals, server->loop, conn->address, error.text);
+        refuse(server, conn->id, &error);
+        wf_server_conn_drop(server, conn->id);
+    }
+}
+
 static void on_frame(struct wf_meta_server *server, const struct wf_wire_msg *wire)
 {
     struct wf_server_conn *conn = wf_server_conn_find(server, wire->conn);
@@ -182,6 +198,10 @@ static void on_frame(struct wf_meta_server *server, const struct wf_wire_msg *wi
     }
     struct wf_frame frame;
     struct wf_error error = {0};
+    if (!conn->handshake.done) {
+        on_proof(server, conn, wire);
+        return;
+    }
     enum wf_status status = wf_frame_decode(wire->bytes, wire->len_bytes, &frame, &error);
     bool expected = true;
     if (status == WF_OK) {
@@ -224,7 +244,7 @@ static enum wf_verdict on_message(struct wf_actor *self, struct wf_msg *msg)
         on_frame(server, wire);
         break;
     case WF_WIRE_CLOSED:
-        on_closed(server, wire->conn);
+        on_closed(server, wire);
         break;
     default:
         WF_ASSERT(!"a message that the server knows");
@@ -484,6 +504,10 @@ enum wf_status wf_meta_server_new(struct wf_loop *loop, const struct wf_server_o
     make_members(server);
     server->options.engine_of = NULL; /* borrowed for this call only */
     server->options.job = server->job;
+    if (options->token != NULL) {
+        server->token = *options->token;
+    }
+    server->options.token = NULL;
     wf_actor_init(&server->actor, loop, "meta_server", on_message);
     server->tick = (struct wf_timer){.fire = on_tick, .name = "meta_server tick"};
     server->term = 1 + server->env->ops->wall_s(server->env);
@@ -493,6 +517,9 @@ enum wf_status wf_meta_server_new(struct wf_loop *loop, const struct wf_server_o
     } else {
         status = server->env->ops->listen(server->env, &server->actor, options->listen, bound_out,
                                           &server->listener, error);
+    }
+    if (status == WF_OK) {
+        server->env->ops->guard(server->env, server->listener, options->foreign);
     }
     if (status != WF_OK) {
         wf_meta_server_free(server);
@@ -523,5 +550,6 @@ void wf_meta_server_free(struct wf_meta_server *server)
     free(server->told_units);
     free(server->members);
     free(server->groups);
+    wf_token_wipe(&server->token);
     free(server);
 }

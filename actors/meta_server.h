@@ -10,6 +10,7 @@
 #include "actors/messages.h"
 #include "actors/rank.h"
 #include "actors/round.h"
+#include "actors/token.h"
 #include "runtime/loop.h"
 
 struct wf_meta_server;
@@ -35,7 +36,10 @@ struct wf_journal_record {
 
 struct wf_server_options {
     const char *job;
+    const struct wf_token *token; /* copied; NULL: none, anybody may join */
     const char *listen;
+    /* Gets WF_WIRE_FOREIGN for those who do not speak frames (HTTP); NULL: they are refused. */
+    struct wf_actor *foreign;
     uint32_t train_ranks;
     uint32_t infer_ranks;
     uint32_t engines;

@@ -15,6 +15,7 @@
 #ifndef WEFT_ACTORS_META_SERVER_INTERNAL_H
 #define WEFT_ACTORS_META_SERVER_INTERNAL_H
 
+#include "actors/handshake.h"
 #include "actors/meta_server.h"
 
 enum {
@@ -22,6 +23,7 @@ enum {
     WF_PUBLISHED_MAX = 2,     /* versions of a train rank that wait: snapshot slots */
     WF_RETIRED_MAX = 8,       /* replaced incarnations remembered for each rank */
     WF_LEASE_MARGIN_PART = 8, /* the server's margin: a lease's 8th, for clocks that drift */
+    WF_PEER_TEXT = 64,        /* bytes of an address in a log line */
 };
 
 enum wf_server_state {
@@ -124,7 +126,9 @@ struct wf_server_conn {
     enum wf_conn_kind kind;
     struct wf_server_rank *rank;
     uint64_t since_ns;
-    struct wf_frame hello; /* CANDIDATE: owns */
+    struct wf_handshake handshake;
+    char address[WF_PEER_TEXT]; /* the other end's, for the log */
+    struct wf_frame hello;      /* CANDIDATE: owns */
 };
 
 struct wf_meta_server {
@@ -133,6 +137,8 @@ struct wf_meta_server {
     struct wf_env *env;
     struct wf_server_options options; /* job, engine_of: own copies */
     char job[WF_JOB_NAME_MAX];
+    struct wf_token token;
+    struct wf_refusals refusals;
     uint64_t listener;
     struct wf_server_conn *buckets[WF_SERVER_BUCKETS];
     struct wf_server_rank *ranks; /* train ranks, then infer ranks */

@@ -55,9 +55,24 @@ static enum wf_status check_identity(const struct wf_meta_server *server,
     return WF_OK;
 }
 
+/* What was proven is what is said. */
+static bool is_whom_it_proved(const struct wf_meta_server *server,
+                              const struct wf_frame_prove *proven,
+                              const struct wf_frame_hello *hello)
+{
+    return !server->token.is_set ||
+           (proven->role == hello->role && proven->side == hello->side &&
+            proven->rank == hello->rank && proven->incarnation == hello->incarnation);
+}
+
 static enum wf_status check_hello(const struct wf_meta_server *server,
+                                  const struct wf_server_conn *conn,
                                   const struct wf_frame_hello *hello, struct wf_error *error)
 {
+    if (!is_whom_it_proved(server, &conn->handshake.prove, hello)) {
+        return wf_error_set(error, WF_REFUSED,
+                            "the hello names another process than the proof before it");
+    }
     if (hello->proto_min > WF_PROTOCOL_MAX || hello->proto_max < WF_PROTOCOL_MIN) {
         return wf_error_set(error, WF_PROTOCOL,
                             "protocol versions %" PRIu64 " to %" PRIu64
@@ -284,7 +299,7 @@ void wf_server_on_hello(struct wf_meta_server *server, struct wf_server_conn *co
     const struct wf_frame_hello *hello = &frame->hello;
     struct wf_server_rank *rank = NULL;
     struct wf_error error = {0};
-    enum wf_status status = check_hello(server, hello, &error);
+    enum wf_status status = check_hello(server, conn, hello, &error);
     if (status == WF_OK && hello->role == WF_ROLE_OBSERVER) {
         conn->kind = WF_CONN_OBSERVER;
         if (server->agreed) {

@@ -162,6 +162,10 @@ enum wf_status wf_rank_new(struct wf_loop *loop, const struct wf_rank_options *o
     copy_options(rank, options);
     rank->incarnation = new_incarnation(wf_loop_env(loop));
     rank->pid = (uint64_t)getpid();
+    if (options->token != NULL) {
+        rank->token = *options->token;
+    }
+    rank->options.token = NULL;
     enum wf_status status = check_names(&rank->options, error);
     if (status == WF_OK) {
         status = match_tensors(rank, options, error);
@@ -237,5 +241,6 @@ void wf_rank_free(struct wf_rank *rank)
     free(rank->order);
     free((void *)rank->options.tensors);
     free(rank->strings);
+    wf_token_wipe(&rank->token);
     free(rank);
 }

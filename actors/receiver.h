@@ -22,6 +22,7 @@
 #define WEFT_ACTORS_RECEIVER_H
 
 #include "actors/batch.h"
+#include "actors/handshake.h"
 #include "actors/planned.h"
 #include "actors/validator.h"
 
@@ -61,6 +62,7 @@ struct receiver_slot {
 };
 
 struct receiver_source {
+    struct wf_handshake handshake; /* of conn */
     struct wf_receiver *receiver;
     struct wf_el_peer peer;         /* copied from the plan's members */
     const struct wf_layout *layout; /* borrows from the plan */

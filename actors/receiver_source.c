@@ -96,6 +96,7 @@ static void try_addresses(struct receiver_source *source)
     char address[WF_ADDRESS_MAX];
     while (receiver_route_address(source, source->address_number, address)) {
         struct wf_error error;
+        source->handshake = (struct wf_handshake){0};
         if (env->ops->connect(env, &source->receiver->actor, address, &source->conn, &error) ==
             WF_OK) {
             return;
@@ -185,6 +186,34 @@ static void say_hello(struct receiver_source *source)
     source->transport = NULL;
     source->state = SOURCE_GREETED;
     receiver_source_send(source, WF_FRAME_peer_hello, &hello);
+}
+
+/* The source shows that it is of this job before anything else of it counts. */
+static enum wf_status shake_hands(struct receiver_source *source, const struct wf_frame *frame,
+                                  struct wf_error *error)
+{
+    const struct wf_rank *rank = source->receiver->rank;
+    struct wf_handshake *handshake = &source->handshake;
+    enum wf_status status;
+    if (frame->type == WF_FRAME_proven) {
+        status = wf_handshake_confirm(handshake, &rank->token, &frame->proven, error);
+    } else if (frame->type == WF_FRAME_challenge && handshake->prove.job[0] == '\0') {
+        struct wf_frame_prove who = {.channel = WF_CHANNEL_PEER,
+                                     .role = WF_ROLE_RANK,
+                                     .side = WF_INFER,
+                                     .rank = rank->options.rank,
+                                     .incarnation = rank->incarnation};
+        snprintf(who.job, sizeof who.job, "%s", rank->options.job);
+        status = wf_handshake_answer(handshake, env_of(source), source->conn, &rank->token,
+                                     &frame->challenge, &who, error);
+    } else {
+        status = wf_error_set(error, WF_PROTOCOL, "sent a %s frame that cannot come now",
+                              wf_frame_name(frame->type));
+    }
+    if (status == WF_OK && handshake->done) {
+        say_hello(source);
+    }
+    return status;
 }
 
 static enum wf_status take_places(struct receiver_source *source,
@@ -373,10 +402,10 @@ static void take_frame(struct receiver_source *source, const struct wf_frame *fr
     struct wf_error error = {.status = WF_OK};
     enum wf_status status = WF_OK;
     bool setting_up = source->state == SOURCE_GREETED;
-    if (frame->type == WF_FRAME_challenge && source->state == SOURCE_CONNECTING) {
-        say_hello(source);
-    } else if (frame->type == WF_FRAME_peer_refused) {
+    if (frame->type == WF_FRAME_peer_refused) {
         take_refusal(source, &frame->peer_refused);
+    } else if (source->state == SOURCE_CONNECTING) {
+        status = shake_hands(source, frame, &error);
     } else if (frame->type == WF_FRAME_peer_places && setting_up) {
         status = take_places(source, &frame->peer_places, &error);
     } else if (frame->type == WF_FRAME_peer_region && setting_up) {

@@ -109,6 +109,7 @@ static enum wf_status listen_all(struct wf_sender *sender, const char *list, str
         if (status != WF_OK) {
             return status;
         }
+        env->ops->guard(env, listener->id, NULL);
         sender->listener_count++;
         listener->is_unix = strncmp(bound, "unix:", 5) == 0;
         size_t used = strlen(all);

@@ -15,6 +15,7 @@
 
 #include "actors/batch.h"
 #include "actors/digest.h"
+#include "actors/handshake.h"
 #include "actors/local.h"
 #include "actors/planned.h"
 
@@ -26,6 +27,7 @@ enum {
     SENDER_COPY_BYTES = 8 << 20, /* of one snapshot job */
 };
 
+enum { SENDER_ADDRESS_TEXT = 64 };
 enum peer_state { PEER_CHALLENGED, PEER_WAITING, PEER_AGREED };
 
 struct sender_peer {
@@ -34,10 +36,12 @@ struct sender_peer {
     uint64_t conn;
     bool is_unix; /* descriptors can go along */
     enum peer_state state;
-    struct wf_frame_peer_hello hello; /* WAITING, AGREED */
-    const struct wf_edge *edge;       /* AGREED: of the sender's plan */
-    uint32_t transport;               /* AGREED: index of the rank's */
-    struct wf_timer timer;            /* the wait for a hello, for a plan, or for what is asked */
+    struct wf_handshake handshake;
+    char address[SENDER_ADDRESS_TEXT]; /* the other end's, for the log */
+    struct wf_frame_peer_hello hello;  /* WAITING, AGREED */
+    const struct wf_edge *edge;        /* AGREED: of the sender's plan */
+    uint32_t transport;                /* AGREED: index of the rank's */
+    struct wf_timer timer;             /* the wait for a hello, for a plan, or for what is asked */
     bool asks_grant, asks_digest, asks_chunks;
     struct wf_round_key key; /* of what is asked */
     uint32_t first_op, first_chunk;
@@ -76,6 +80,7 @@ struct sender_slot {
 struct wf_sender {
     struct wf_actor actor; /* first: actors/local.h */
     struct wf_rank *rank;
+    struct wf_refusals refusals;
     struct sender_listener {
         uint64_t id;
         bool is_unix;

@@ -101,15 +101,17 @@ void sender_peer_opened(struct wf_sender *sender, const struct wf_wire_msg *msg)
                         (sender->listeners[i].id == msg->listener && sender->listeners[i].is_unix);
     }
     wait_for(peer, "the reader's hello", sender->rank->options.timeouts.connect_ns);
-    struct wf_frame_challenge challenge = {.proto_min = WF_PROTOCOL_MIN,
-                                           .proto_max = WF_PROTOCOL_MAX};
-    send(peer, WF_FRAME_challenge, &challenge, -1);
+    snprintf(peer->address, sizeof peer->address, "%.*s", SENDER_ADDRESS_TEXT - 1, msg->text);
+    wf_handshake_open(&peer->handshake, env, peer->conn, &sender->rank->token, 0);
 }
 
 void sender_peer_closed(struct wf_sender *sender, const struct wf_wire_msg *msg)
 {
     struct sender_peer *peer = find_peer(sender, msg->conn);
     if (peer != NULL) {
+        if (!peer->handshake.done && msg->status != WF_CLOSED) {
+            wf_refusals_log(&sender->refusals, sender->rank->loop, peer->address, msg->text);
+        }
         drop(peer);
     }
 }
@@ -128,9 +130,15 @@ void sender_peers_drop(struct wf_sender *sender)
 
 /* What does not depend on a plan. */
 static enum wf_status check_identity(const struct wf_sender *sender,
+                                     const struct wf_frame_prove *proven,
                                      const struct wf_frame_peer_hello *hello,
                                      struct wf_error *error)
 {
+    if (sender->rank->token.is_set &&
+        (proven->rank != hello->rank || proven->incarnation != hello->incarnation)) {
+        return wf_error_set(error, WF_REFUSED,
+                            "the hello names another process than the proof before it");
+    }
     const struct wf_rank_options *options = &sender->rank->options;
     if (hello->proto_min > WF_PROTOCOL_MAX || hello->proto_max < WF_PROTOCOL_MIN) {
         return wf_error_set(error, WF_PROTOCOL,
@@ -306,7 +314,7 @@ static void agree(struct sender_peer *peer)
 static void take_hello(struct sender_peer *peer, const struct wf_frame_peer_hello *hello)
 {
     struct wf_error error;
-    enum wf_status status = check_identity(peer->sender, hello, &error);
+    enum wf_status status = check_identity(peer->sender, &peer->handshake.prove, hello, &error);
     if (status != WF_OK) {
         refuse_and_drop(peer, status, error.text);
         return;
@@ -487,6 +495,16 @@ void sender_peer_frame(struct wf_sender *sender, const struct wf_wire_msg *msg)
     }
     struct wf_frame frame;
     struct wf_error error;
+    if (!peer->handshake.done) {
+        enum wf_status status = wf_handshake_check(
+            &peer->handshake, env_of(sender), peer->conn, &sender->rank->token,
+            sender->rank->options.job, WF_CHANNEL_PEER, msg->bytes, msg->len_bytes, &error);
+        if (status != WF_OK) {
+            wf_refusals_log(&sender->refusals, sender->rank->loop, peer->address, error.text);
+            refuse_and_drop(peer, status, error.text);
+        }
+        return;
+    }
     if (wf_frame_decode(msg->bytes, msg->len_bytes, &frame, &error) != WF_OK) {
         refuse_and_drop(peer, WF_PROTOCOL, error.text);
         return;

@@ -18,6 +18,10 @@
  *   WF_WIRE_CLOSED   the last message of a connection, unless the owner closed it itself; `status`
  *                    and `text` say why. A connect that failed gives this without OPENED
  *
+ *   WF_WIRE_FOREIGN  to the actor that wf_env_ops.guard names: somebody came to `listener` whose
+ *                    first byte begins no frame; `fd` is the connection, of which nothing has been
+ *                    read, `text` the peer's address. Taken as in FRAME; release closes it
+ *
  * A peer that sends a frame longer than the limit, or half a frame for longer than the frame
  * timeout, is closed with PROTOCOL. CLOSED's status is CLOSED when the peer ended the connection
  * between frames, CONNECTION when it broke or never came about, PROTOCOL, NO_RESOURCE.
@@ -46,9 +50,13 @@ enum {
     WF_SEND_QUEUE_MAX = 64 << 20, /* bytes that may wait to leave on one connection */
     WF_CONNECTIONS_MAX = 16384,   /* per env; one more is refused, accept included */
     WF_UNRELEASED_MAX = 256,      /* frames of one connection that its owner has not released */
+    WF_STRANGER_FRAME_MAX = 4096, /* bytes of a stranger's frame */
+    WF_STRANGERS_MAX = 4096,      /* accepted and not trusted; the oldest gives way */
 };
+#define WF_STRANGER_NS UINT64_C(10000000000)     /* from accept to trust */
+#define WF_STRANGER_GRACE_NS UINT64_C(500000000) /* before one gives way to others */
 
-enum wf_wire_kind { WF_WIRE_OPENED = 0x100, WF_WIRE_FRAME, WF_WIRE_CLOSED };
+enum wf_wire_kind { WF_WIRE_OPENED = 0x100, WF_WIRE_FRAME, WF_WIRE_CLOSED, WF_WIRE_FOREIGN };
 
 /* The env's; an owner that returns KEEP calls msg.release itself later, on the loop's thread. A
  * connection whose owner holds WF_UNRELEASED_MAX frames is not read until some are released. */
@@ -77,6 +85,15 @@ struct wf_env_ops {
     /* Returns at once; OPENED or CLOSED follows as a message. */
     enum wf_status (*connect)(struct wf_env *env, struct wf_actor *owner, const char *address,
                               uint64_t *conn_out, struct wf_error *error);
+    /* For a listener, right after `listen`: whoever it accepts is a *stranger* until its owner
+     * trusts the connection. A stranger may send one frame of WF_STRANGER_FRAME_MAX bytes and has
+     * WF_STRANGER_NS; more, or later, is closed with PROTOCOL. There are WF_STRANGERS_MAX of them;
+     * one more, or one for whom there is no descriptor, takes the place of the oldest, once that
+     * had WF_STRANGER_GRACE_NS (the simulator has neither time nor number of them). `foreign` (or
+     * NULL: they get an answer in HTTP and are closed) gets WF_WIRE_FOREIGN. */
+    void (*guard)(struct wf_env *env, uint64_t listener, struct wf_actor *foreign);
+    /* An accepted connection is a stranger no more; unknown ids and others are ignored. */
+    void (*trust)(struct wf_env *env, uint64_t conn);
     /* Copies `bytes`. `fd` (or -1) is duplicated by the kernel and stays the caller's; it needs a
      * unix connection. AGAIN: not OPENED yet; NO_RESOURCE: the send queue is full; INVALID: too
      * long or a descriptor where none can go; CLOSED: no such connection any more. */

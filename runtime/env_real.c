@@ -73,6 +73,16 @@ static enum wf_status real_connect(struct wf_env *env, struct wf_actor *owner, c
     return wire_connect(&of_env(env)->wire, owner, address, conn_out, error);
 }
 
+static void real_guard(struct wf_env *env, uint64_t listener, struct wf_actor *foreign)
+{
+    wire_guard(&of_env(env)->wire, listener, foreign);
+}
+
+static void real_trust(struct wf_env *env, uint64_t conn)
+{
+    wire_trust(&of_env(env)->wire, conn);
+}
+
 static enum wf_status real_send(struct wf_env *env, uint64_t conn, const void *bytes,
                                 size_t len_bytes, int fd)
 {
@@ -96,6 +106,8 @@ static const struct wf_env_ops real_ops = {
     .random = real_random,
     .listen = real_listen,
     .connect = real_connect,
+    .guard = real_guard,
+    .trust = real_trust,
     .send = real_send,
     .close = real_close,
     .job = real_job,

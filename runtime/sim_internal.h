@@ -58,6 +58,8 @@ struct sim_port {
     bool open;      /* the owner wants messages */
     bool connected; /* OPENED was delivered */
     bool broken;    /* nothing sent from here arrives any more */
+    bool guarded;   /* listener: whom it accepts is a stranger at first */
+    bool stranger, stranger_spoke;
     struct wf_actor *owner;
     char *address;         /* listener: its name; connecting end: what it connects to */
     uint64_t peer;         /* the other end; 0 before it exists and when it is gone */
@@ -125,6 +127,8 @@ enum wf_status sim_wire_listen(struct wf_env *env, struct wf_actor *owner, const
                                struct wf_error *error);
 enum wf_status sim_wire_connect(struct wf_env *env, struct wf_actor *owner, const char *address,
                                 uint64_t *conn_out, struct wf_error *error);
+void sim_wire_guard(struct wf_env *env, uint64_t listener, struct wf_actor *foreign);
+void sim_wire_trust(struct wf_env *env, uint64_t conn);
 enum wf_status sim_wire_send(struct wf_env *env, uint64_t conn, const void *bytes, size_t len_bytes,
                              int fd);
 void sim_wire_close(struct wf_env *env, uint64_t conn_or_listener);

@@ -240,6 +240,7 @@ static void deliver_connect(struct wf_sim *sim, uint64_t id)
     }
     struct sim_port *accepted = port_new(sim, listener->rank, listener->owner, &accepted_id);
     accepted->peer = id;
+    accepted->stranger = listener->guarded;
     from->peer = accepted_id;
     struct wf_wire_msg *wire = wire_msg_new(WF_WIRE_OPENED, accepted_id, NULL, 0);
     wire->listener = listener_id;
@@ -339,6 +340,40 @@ bool wf_sim_break_one(struct wf_sim *sim)
     return chosen != 0;
 }
 
+/* --- strangers -------------------------------------------------------------------------------- */
+void sim_wire_guard(struct wf_env *env, uint64_t listener, struct wf_actor *foreign)
+{
+    struct sim_port *port = port_of(sim_rank_of_env(env), listener);
+    (void)foreign; /* everybody speaks frames here */
+    if (port != NULL && port->is_listener) {
+        port->guarded = true;
+    }
+}
+
+void sim_wire_trust(struct wf_env *env, uint64_t conn)
+{
+    struct sim_port *port = port_of(sim_rank_of_env(env), conn);
+    if (port != NULL) {
+        port->stranger = false;
+    }
+}
+
+/* False: what it sent is not for the owner, who hears why. */
+static bool may_speak(struct wf_sim *sim, uint64_t id, const struct wf_wire_msg *frame)
+{
+    struct sim_port *port = sim->ports[id];
+    const char *why = !port->stranger                            ? NULL
+                      : frame->len_bytes > WF_STRANGER_FRAME_MAX ? "a first frame that is too long"
+                      : port->stranger_spoke                     ? "sent more before it was trusted"
+                                                                 : NULL;
+    port->stranger_spoke = true;
+    if (why != NULL) {
+        wf_send(port->owner, &closed_msg(id, WF_PROTOCOL, why)->msg);
+        end_close(sim, port);
+    }
+    return why == NULL;
+}
+
 /* --- delivery --------------------------------------------------------------------------------- */
 static void deliver_opened(struct wf_sim *sim, struct sim_port *port, struct wf_sim_event *event)
 {
@@ -377,7 +412,7 @@ void sim_wire_deliver(struct wf_sim *sim, struct wf_sim_event *event)
         break;
     case SIM_FRAME:
         port->bytes_away -= event->wire->len_bytes;
-        if (port->open && port->connected) {
+        if (port->open && port->connected && may_speak(sim, event->port, event->wire)) {
             give(port, event);
         }
         break;

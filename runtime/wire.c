@@ -98,7 +98,7 @@ static void msg_release(struct wf_msg *msg)
             gate->unreleased_bytes <= WIRE_UNRELEASED_BYTES / 2) {
             conn->paused = false;
             wire_conn_update(conn);
-            if (conn->header_len > 0) {
+            if (conn->header_len > 0 && !conn->stranger) {
                 wire_conn_deadline(conn, conn->wire->frame_timeout_ns, "half a frame");
             }
         }
@@ -159,7 +159,9 @@ void wire_conn_opened(struct wire_conn *conn, const char *text)
     struct wf_wire_msg *opened = conn->opened_msg;
     conn->opened_msg = NULL;
     conn->state = WIRE_OPEN;
-    wf_timer_cancel(conn->wire->loop, &conn->timer);
+    if (!conn->stranger) {
+        wf_timer_cancel(conn->wire->loop, &conn->timer);
+    }
     opened->listener = conn->listener;
     snprintf(opened->text, sizeof opened->text, "%s", text);
     wf_send(conn->owner, &opened->msg);
@@ -181,6 +183,11 @@ static void timer_fire(struct wf_timer *timer)
         wire_connect_timeout(conn);
         break;
     case WIRE_OPEN:
+        if (conn->stranger) {
+            wire_conn_end(conn, WF_PROTOCOL, "did not show within %.0f s that it belongs here",
+                          (double)WF_STRANGER_NS / 1e9);
+            break;
+        }
         wire_conn_end(
             conn, WF_PROTOCOL, "expected the rest of a frame within %.1f s, found %zu of %zu bytes",
             (double)conn->wire->frame_timeout_ns / 1e9, conn->partial_len, conn->frame_len);
@@ -292,6 +299,7 @@ void wire_conn_free(struct wire_conn *conn)
 {
     struct wire *wire = conn->wire;
     wf_timer_cancel(wire->loop, &conn->timer);
+    wire_stranger_leave(conn);
     wire_conn_socket_close(conn);
     wire_connect_free(conn);
     wire_read_fini(conn);

@@ -72,6 +72,10 @@ struct wire_conn {
     uint64_t id, listener;
     enum wire_state state;
     bool watched, watch_failed, paused, write_failed, said_end, is_unix;
+    /* A stranger: in wire->strangers, in the order of coming; its timer runs from accept on. */
+    bool stranger, stranger_spoke;
+    struct wire_conn *older, *newer;
+    uint64_t accepted_ns;
     struct wf_wire_msg *opened_msg, *closed_msg; /* own; made first, so that they can be sent */
     /* connecting */
     struct wire_connect *connect; /* owns; NULL on the accepting side and after OPEN */
@@ -93,7 +97,8 @@ struct wire_listener {
     struct wire *wire;
     struct wf_actor *owner; /* borrows */
     uint64_t id;
-    bool is_unix, said_full;
+    bool is_unix, said_full, guarded;
+    struct wf_actor *foreign;                             /* borrows; NULL: nobody wants them */
     char path[sizeof((struct sockaddr_un *)0)->sun_path]; /* to unlink, or "" */
     dev_t device;
     ino_t inode;
@@ -116,6 +121,8 @@ struct wire {
     uint32_t slot_count, slot_cap, first_free; /* first_free: 0 is none, slot 0 is never used */
     uint32_t conn_count, listener_count;
     uint64_t partial_bytes;
+    struct wire_conn *oldest_stranger, *newest_stranger;
+    uint32_t stranger_count;
     struct wire_connect *resolving; /* list: whose jobs are out */
     uint8_t *scratch;
 };
@@ -175,6 +182,11 @@ enum wf_status wire_listen(struct wire *wire, struct wf_actor *owner, const char
                            char bound_out[WF_ADDRESS_MAX], uint64_t *listener_out,
                            struct wf_error *error);
 void wire_listener_free(struct wire_listener *listener);
+void wire_guard(struct wire *wire, uint64_t listener, struct wf_actor *foreign);
+void wire_trust(struct wire *wire, uint64_t conn);
+void wire_stranger_leave(struct wire_conn *conn); /* no longer one; others are ignored */
+/* Its first byte begins no frame: given to whoever wants such. False: nobody does. */
+bool wire_foreign_give(struct wire_conn *conn);
 void wire_socket_peer(int fd, char out[WF_ADDRESS_MAX]); /* who the other end is, for people */
 /* Unix: is the other end's user ours, or root? Abstract names belong to whoever comes first. */
 bool wire_socket_may_talk(int fd);

@@ -78,7 +78,7 @@ static void accept_again(struct wf_timer *timer)
 
 /* Descriptors or memory ran out. The queue of the kernel keeps who waits; asking again at once
  * would only spin. */
-static void accept_pause(struct wire_listener *listener, int number)
+static void accept_pause(struct wire_listener *listener, const char *why)
 {
     struct wf_loop *loop = listener->wire->loop;
     listener->timer.fire = accept_again;
@@ -90,8 +90,95 @@ static void accept_pause(struct wire_listener *listener, int number)
         wf_log(wf_loop_log(loop), WF_LOG_WARN,
                "cannot accept more connections: %s; those who come wait (raise the limit of open "
                "files)",
-               strerror(number));
+               why);
     }
+}
+
+/* --- strangers ---------------------------------------------------------------------------------
+ */
+void wire_stranger_leave(struct wire_conn *conn)
+{
+    struct wire *wire = conn->wire;
+    if (!conn->stranger) {
+        return;
+    }
+    *(conn->older != NULL ? &conn->older->newer : &wire->oldest_stranger) = conn->newer;
+    *(conn->newer != NULL ? &conn->newer->older : &wire->newest_stranger) = conn->older;
+    conn->stranger = false;
+    wire->stranger_count--;
+}
+
+static void stranger_come(struct wire_conn *conn)
+{
+    struct wire *wire = conn->wire;
+    conn->stranger = true;
+    conn->accepted_ns = wf_loop_now_ns(wire->loop);
+    conn->older = wire->newest_stranger;
+    *(conn->older != NULL ? &conn->older->newer : &wire->oldest_stranger) = conn;
+    wire->newest_stranger = conn;
+    wire->stranger_count++;
+}
+
+/* Whoever means well has said so long before it is the oldest. False: nobody had its time yet. */
+static bool stranger_give_way(struct wire *wire)
+{
+    struct wire_conn *oldest = wire->oldest_stranger;
+    if (oldest == NULL || wf_loop_now_ns(wire->loop) < oldest->accepted_ns + WF_STRANGER_GRACE_NS) {
+        return false;
+    }
+    if (oldest->state == WIRE_OPEN) {
+        wire_conn_end(oldest, WF_NO_RESOURCE,
+                      "gave way to others: too many connections that have not shown that they "
+                      "belong here");
+    } else {
+        wire_conn_free(oldest);
+    }
+    return true;
+}
+
+void wire_trust(struct wire *wire, uint64_t id)
+{
+    struct wire_conn *conn = wire_conn_find(wire, id);
+    if (conn != NULL && conn->stranger && conn->state == WIRE_OPEN) {
+        wire_stranger_leave(conn);
+        wf_timer_cancel(wire->loop, &conn->timer);
+        if (conn->header_len > 0) {
+            wire_conn_deadline(conn, wire->frame_timeout_ns, "half a frame");
+        }
+    }
+}
+
+void wire_guard(struct wire *wire, uint64_t id, struct wf_actor *foreign)
+{
+    struct wire_slot *slot = wire_slot_find(wire, id);
+    if (slot != NULL && slot->is_listener) {
+        struct wire_listener *listener = slot->object;
+        listener->guarded = true;
+        listener->foreign = foreign;
+    }
+}
+
+bool wire_foreign_give(struct wire_conn *conn)
+{
+    struct wire_slot *slot = wire_slot_find(conn->wire, conn->listener);
+    struct wf_actor *taker = slot == NULL ? NULL : ((struct wire_listener *)slot->object)->foreign;
+    if (taker == NULL) {
+        return false;
+    }
+    struct wf_wire_msg *given = conn->opened_msg;
+    conn->opened_msg = NULL;
+    given->msg.kind = WF_WIRE_FOREIGN;
+    given->listener = conn->listener;
+    char peer[WF_ADDRESS_MAX];
+    wire_socket_peer(conn->watch.fd, peer);
+    snprintf(given->text, sizeof given->text, "%.*s", (int)sizeof given->text - 1, peer);
+    wf_watch_remove(conn->wire->loop, &conn->watch);
+    conn->watched = false;
+    given->fd = conn->watch.fd;
+    conn->watch.fd = -1;
+    wire_conn_free(conn);
+    wf_send(taker, &given->msg);
+    return true;
 }
 
 static void accepted(struct wire_listener *listener, int fd)
@@ -112,21 +199,35 @@ static void accepted(struct wire_listener *listener, int fd)
         wire_conn_free(conn);
         return;
     }
-    wire_conn_deadline(conn, wire->frame_timeout_ns, "a stranger's first frame");
+    if (listener->guarded) {
+        stranger_come(conn);
+        wire_conn_deadline(conn, WF_STRANGER_NS, "a stranger's proof");
+    } else {
+        wire_conn_deadline(conn, wire->frame_timeout_ns, "a stranger's first frame");
+    }
 }
 
 static void listener_ready(struct wf_watch *watch, unsigned events)
 {
     (void)events;
     struct wire_listener *listener = (struct wire_listener *)watch;
+    struct wire *wire = listener->wire;
     for (int i = 0; i < WIRE_ACCEPTS_PER_TURN; i++) {
+        if (wire->stranger_count >= WF_STRANGERS_MAX && listener->guarded &&
+            !stranger_give_way(wire)) {
+            accept_pause(listener, "too many have come at once");
+            return;
+        }
         int fd = accept4(watch->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
             listener->said_full = false;
             accepted(listener, fd);
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            accept_pause(listener, errno);
-            return;
+            int number = errno;
+            if (!stranger_give_way(wire)) {
+                accept_pause(listener, strerror(number));
+                return;
+            }
         } else if (errno == EAGAIN || errno == EINVAL || errno == EBADF) {
             return;
         } /* else: one that was already broken; the next may not be */

@@ -96,9 +96,14 @@ static bool header_done(struct wire_conn *conn)
     conn->frame_len = (size_t)h[4] | (size_t)h[5] << 8 | (size_t)h[6] << 16 | (size_t)h[7] << 24;
     conn->partial_len = 0;
     conn->progress = 0;
-    if (conn->frame_len > WF_FRAME_MAX) {
-        return wire_conn_end(conn, WF_PROTOCOL, "expected a frame of at most %d bytes, found %zu",
-                             WF_FRAME_MAX, conn->frame_len);
+    size_t limit = conn->stranger ? WF_STRANGER_FRAME_MAX : WF_FRAME_MAX;
+    if (conn->frame_len > limit) {
+        return wire_conn_end(conn, WF_PROTOCOL,
+                             "expected a %sframe of at most %zu bytes, found %zu",
+                             conn->stranger ? "first " : "", limit, conn->frame_len);
+    }
+    if (conn->stranger_spoke && conn->stranger) {
+        return wire_conn_end(conn, WF_PROTOCOL, "sent more before it was trusted");
     }
     if (conn->state == WIRE_GREETING && conn->frame_len != 0) {
         return wire_conn_end(conn, WF_PROTOCOL, "expected an empty first frame");
@@ -128,6 +133,7 @@ static bool header_take(struct wire_conn *conn, const uint8_t **bytes, size_t *l
 /* The frame is complete: it is `*done` until the next begins. */
 static bool frame_done(struct wire_conn *conn, struct wf_wire_msg **done)
 {
+    conn->stranger_spoke = conn->stranger_spoke || conn->state == WIRE_OPEN;
     conn->header_len = 0;
     if (conn->state == WIRE_GREETING) {
         char text[WF_ADDRESS_MAX];
@@ -256,7 +262,7 @@ static bool received(struct wire_conn *conn, size_t len, size_t direct, int fd)
 static void watch_progress(struct wire_conn *conn)
 {
     struct wf_loop *loop = conn->wire->loop;
-    if (conn->state != WIRE_OPEN) {
+    if (conn->state != WIRE_OPEN || conn->stranger) {
         return;
     }
     if (conn->header_len == 0 || conn->paused) {
@@ -288,7 +294,8 @@ static bool read_once(struct wire_conn *conn, bool *more_out)
         parts[count++] = (struct iovec){
             .iov_base = wire_msg_bytes(conn->partial) + conn->partial_len, .iov_len = direct};
     }
-    parts[count++] = (struct iovec){.iov_base = conn->wire->scratch, .iov_len = WIRE_SCRATCH_BYTES};
+    size_t beside = conn->stranger ? WF_STRANGER_FRAME_MAX : WIRE_SCRATCH_BYTES;
+    parts[count++] = (struct iovec){.iov_base = conn->wire->scratch, .iov_len = beside};
     union {
         struct cmsghdr align;
         char bytes[CMSG_SPACE(WIRE_FDS_PER_READ * sizeof(int))];
@@ -299,7 +306,7 @@ static bool read_once(struct wire_conn *conn, bool *more_out)
         message.msg_controllen = sizeof control;
     }
     ssize_t got = recvmsg(conn->watch.fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    *more_out = got >= 0 && (size_t)got == direct + WIRE_SCRATCH_BYTES;
+    *more_out = got >= 0 && (size_t)got == direct + beside;
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
         return true;
     }
@@ -321,9 +328,20 @@ static bool read_once(struct wire_conn *conn, bool *more_out)
     return received(conn, (size_t)got, direct, fd);
 }
 
+/* The first byte of a stranger tells whether it speaks frames; it stays where it is. */
+static bool is_foreign(const struct wire_conn *conn)
+{
+    uint8_t first;
+    return conn->state == WIRE_GREETING && conn->header_len == 0 &&
+           recv(conn->watch.fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && first != magic[0];
+}
+
 bool wire_read(struct wire_conn *conn)
 {
     bool more = true;
+    if (conn->stranger && is_foreign(conn) && wire_foreign_give(conn)) {
+        return false;
+    }
     for (int i = 0; i < WIRE_READS_PER_TURN && more && !conn->paused; i++) {
         if (!read_once(conn, &more)) {
             return false;

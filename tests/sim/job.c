@@ -69,6 +69,7 @@ static void start_server(struct job *job)
     struct wf_error error = {0};
     job->server_loop = wf_sim_rank_new(job->sim, "server", server_teardown, job);
     const struct wf_server_options options = {.job = "simulated",
+                                              .token = &job->token,
                                               .listen = "server",
                                               .train_ranks = JOB_TRAIN,
                                               .infer_ranks = JOB_INFER,
@@ -224,6 +225,7 @@ struct job_options job_options_of_seed(uint64_t seed)
 void job_run(const struct job_options *options, struct job_result *result)
 {
     struct job *job = calloc(1, sizeof *job);
+    job->token = (struct wf_token){.is_set = true, .bytes = "only this job's ranks have this"};
     bool end_checked = false;
     uint64_t limit_ns = 0;
     memset(result, 0, sizeof *result);

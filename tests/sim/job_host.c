@@ -248,6 +248,7 @@ void job_rank_start(struct job *job, uint32_t index)
     struct wf_error error = {0};
     check(wf_transport_sim_new(host->loop, &job->links, &host->transport, &error), &error);
     const struct wf_rank_options options = {.job = "simulated",
+                                            .token = &job->token,
                                             .server = job->address,
                                             .listen = "peer-*",
                                             .host_name = train               ? "trainer"

@@ -59,6 +59,7 @@ struct job {
     uint64_t server_thaw_ns;
     struct wf_error server_why;
     char address[WF_ADDRESS_MAX];
+    struct wf_token token;
     struct job_rank ranks[JOB_RANKS];
     struct job_fault faults[JOB_FAULTS_MAX];
     uint32_t fault_count;
@@ -67,6 +68,7 @@ struct job {
     struct {
         struct wf_actor actor;
         uint64_t conn;
+        struct wf_handshake handshake;
         struct wf_timer retry;
     } observer;
 };

@@ -13,6 +13,7 @@ static void connect_server(struct job *job)
 {
     struct wf_env *env = wf_loop_env(job->observer_loop);
     struct wf_error error = {0};
+    job->observer.handshake = (struct wf_handshake){0};
     if (env->ops->connect(env, &job->observer.actor, job->address, &job->observer.conn, &error) !=
         WF_OK) {
         job_fail(job, "the observer cannot connect: %s", error.text);
@@ -64,12 +65,11 @@ static void on_frame(struct job *job, const struct wf_wire_msg *wire)
         job_fail(job, "the observer got: %s", error.text);
         return;
     }
-    if (frame.type == WF_FRAME_challenge) {
-        struct wf_frame_hello hello = {.proto_min = WF_PROTOCOL_MIN,
-                                       .proto_max = WF_PROTOCOL_MAX,
-                                       .job = "simulated",
-                                       .role = WF_ROLE_OBSERVER};
-        wf_frame_send(env, wire->conn, WF_FRAME_hello, &hello, -1);
+    if (!job->observer.handshake.done) {
+        if (wf_handshake_observe(&job->observer.handshake, env, wire->conn, &job->token,
+                                 "simulated", &frame, &error) != WF_OK) {
+            job_fail(job, "the observer was refused: %s", error.text);
+        }
     } else if (frame.type == WF_FRAME_round_report) {
         on_report(job, &frame.round_report);
     }
