@@ -4,6 +4,6 @@
 
 #include "tests/contract/transport_world.h"
 
-extern const struct world_kind world_shm_memfd, world_shm_process, world_sim;
+extern const struct world_kind world_shm_memfd, world_shm_process, world_fault, world_sim;
 
 #endif

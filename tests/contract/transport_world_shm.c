@@ -11,6 +11,7 @@
 #include "tests/contract/transport_world.h"
 #include "tests/contract/transport_world_kinds.h"
 #include "tests/transports/job_env.h"
+#include "transports/fault.h"
 #include "transports/memory.h"
 
 struct shm_world {
@@ -59,6 +60,12 @@ static bool open_memfd(struct world *world)
     }
     fill(shm->memory.address);
     return true;
+}
+
+static bool open_fault(struct world *world)
+{
+    return open_memfd(world) && wf_transport_fault_new(world->loop, world->transport, NULL, 0, 1,
+                                                       &world->transport, NULL) == WF_OK;
 }
 
 /* The child's whole life: offers private memory, writes its handle, waits to be killed. */
@@ -172,6 +179,12 @@ const struct world_kind world_shm_memfd = {.name = "shm, memfd",
                                            .kill_source = kill_memfd,
                                            .run = run_real,
                                            .survives_source = true};
+const struct world_kind world_fault = {.name = "fault around shm, no faults",
+                                       .open = open_fault,
+                                       .close = close_shm,
+                                       .kill_source = kill_memfd,
+                                       .run = run_real,
+                                       .survives_source = true};
 const struct world_kind world_shm_process = {.name = "shm, process memory",
                                              .open = open_process,
                                              .close = close_shm,
