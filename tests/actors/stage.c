@@ -103,6 +103,9 @@ static void open_rank(struct stage *stage, uint32_t index, const struct stage_op
     check(wf_transport_shm_new(rank->rank.loop, 1, &rank->transports[0], &error), &error);
     rank->rank.options.transports = rank->transports;
     rank->rank.options.transport_count = 1;
+    if (options->equip != NULL) {
+        options->equip(rank, options->user);
+    }
     wf_actor_init(&rank->client.actor, rank->rank.loop, "client", keep_answer);
     rank->rank.client = &rank->client;
     check(wf_converter_new(&rank->rank, &rank->rank.converter, &error), &error);
@@ -392,14 +395,25 @@ static void move_box(const struct wf_box *box, const uint8_t *src, uint8_t *dst,
     }
 }
 
+static uint32_t host_number(const struct stage *stage, uint32_t index)
+{
+    uint32_t first = 0;
+    while (strcmp(stage->ranks[first].rank.options.host_name,
+                  stage->ranks[index].rank.options.host_name) != 0) {
+        first++;
+    }
+    return first;
+}
+
 bool stage_live_is_right(struct stage *stage)
 {
     struct wf_plan_member members[STAGE_RANKS_MAX];
     uint32_t count = stage->train + stage->infer;
     for (uint32_t i = 0; i < count; i++) {
         const struct wf_rank *rank = &stage->ranks[i].rank;
-        members[i] = (struct wf_plan_member){rank->options.side, rank->options.rank,
-                                             rank->options.engine, rank->layout, 0};
+        members[i] =
+            (struct wf_plan_member){rank->options.side, rank->options.rank, rank->options.engine,
+                                    rank->layout, host_number(stage, i)};
     }
     struct wf_plan_input input = {stage->model, members, count};
     struct wf_plan *plan;

@@ -39,6 +39,10 @@ struct stage_options {
     const char *train, *infer; /* SPECs */
     bool share_memory;         /* trainers' memory is a memfd */
     enum wf_publish_mode publish;
+    /* Changes a rank's transports, host name or listen list before its parts are made; NULL: none.
+     * rank->transports[0] is shm. */
+    void (*equip)(struct stage_rank *rank, const void *user);
+    const void *user;
 };
 
 void stage_open(struct stage *stage, const struct stage_options *options);

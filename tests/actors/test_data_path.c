@@ -47,11 +47,12 @@ static const struct {
     const char *name;
     struct stage_options options;
 } way_rows[] = {
-    {"mapped", {"megatron:tp=2", "vllm:tp=2", true, WF_PUBLISH_HOLD}},
-    {"process memory", {"megatron:tp=2", "vllm:tp=2", false, WF_PUBLISH_HOLD}},
+    {"mapped", {.train = "megatron:tp=2", .infer = "vllm:tp=2", .share_memory = true}},
+    {"process memory", {.train = "megatron:tp=2", .infer = "vllm:tp=2", .share_memory = false}},
     {"pipeline to two engines",
-     {"megatron:tp=1,pp=2", "vllm:tp=1,engines=2", true, WF_PUBLISH_HOLD}},
-    {"uneven sizes", {"megatron:tp=2,pp=2", "vllm:tp=1,engines=3", true, WF_PUBLISH_HOLD}},
+     {.train = "megatron:tp=1,pp=2", .infer = "vllm:tp=1,engines=2", .share_memory = true}},
+    {"uneven sizes",
+     {.train = "megatron:tp=2,pp=2", .infer = "vllm:tp=1,engines=3", .share_memory = true}},
 };
 
 Test(data_path, versions_arrive_whole)
