@@ -136,10 +136,9 @@ static const cyaml_schema_field_t server_fields[] = {
     TEXT("address", address, struct raw_server, WF_ADDRESS_MAX - 1), CYAML_FIELD_END};
 
 static const cyaml_schema_field_t run_fields[] = {
-    NUMBER("versions", versions, struct raw_run), FLAG("readers", readers, struct raw_run),
-    FLAG("skip_pause", skip_pause, struct raw_run),
-    TEXT("launcher", launcher, struct raw_run, 31),
-    TEXT("side", side, struct raw_run, 31), CYAML_FIELD_END};
+    NUMBER("versions", versions, struct raw_run),   FLAG("readers", readers, struct raw_run),
+    FLAG("skip_pause", skip_pause, struct raw_run), TEXT("launcher", launcher, struct raw_run, 31),
+    TEXT("side", side, struct raw_run, 31),         CYAML_FIELD_END};
 
 static const cyaml_schema_value_t group_entry = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct raw_group, group_fields)};

@@ -280,7 +280,8 @@ static enum wf_status refuse_misfit(const struct wf_launcher_place *places, enum
 {
     char other[WF_LAUNCHER_TEXT + 40] = "";
     for (int i = 0; i < WF_LAUNCHER_COUNT; i++) {
-        if (i != (int)inner && places[i].launcher != WF_LAUNCHER_NONE && fits(&places[i], ranks)) {
+        bool there = i != (int)inner && places[i].launcher != WF_LAUNCHER_NONE;
+        if (there && places[i].world != 0 && fits(&places[i], ranks)) {
             snprintf(other, sizeof other, "; %s would fit (%s)", sources[i].name, places[i].said);
             break;
         }

@@ -1,4 +1,5 @@
-/* cmd_run.c - `weft run`: a whole job on this host, or one process of it. */
+/* cmd_run.c - `weft run`: a whole job on this host, or the part of it that a launcher, or the
+ * command line, says. */
 #include <argp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,15 +7,29 @@
 #include <unistd.h>
 
 #include "config/address.h"
+#include "config/host_name.h"
 #include "tools/commands.h"
 #include "tools/run/parent.h"
+#include "tools/run/part.h"
 #include "tools/run/process.h"
+#include "tools/run/reach.h"
 
-enum { OPT_SERVER = 256, OPT_READER, OPT_SOCKET, OPT_GATE };
+enum {
+    OPT_SERVER = 256,
+    OPT_LAUNCHER,
+    OPT_SIDE,
+    OPT_HOST_NAME,
+    OPT_OBSERVE,
+    OPT_READER,
+    OPT_SOCKET,
+    OPT_GATE
+};
 
 struct arguments {
     const char *path, *rank, *reader;
     char server[WF_ADDRESS_MAX];
+    struct wf_run_wish wish;
+    enum wf_job_part side;
     struct wf_parent_options parent;
     struct wf_process_options process;
 };
@@ -26,6 +41,20 @@ static const struct argp_option options[] = {
     {"rank", 'r', "SIDE:R", 0,
      "be only this rank (train:0, infer:3); needs --server or the job's server.address", 0},
     {"server", OPT_SERVER, "ADDRESS", 0, "the MetaServer that this rank joins", 0},
+    {"launcher", OPT_LAUNCHER, "NAME", 0,
+     "be the rank that this launcher's environment says: auto, torchrun, openmpi, pmix, pmi, slurm "
+     "or k8s; none: the whole job in any case (default: the job's run.launcher, else whichever is "
+     "there and fits)",
+     0},
+    {"side", OPT_SIDE, "SIDE", 0,
+     "what that launcher starts: all (train ranks first), train or infer (default: the job's "
+     "run.side, else all)",
+     0},
+    {"host-name", OPT_HOST_NAME, "NAME", 0,
+     "this host's name in the job; equal names are one host (default: $WEFT_HOST_NAME, else made "
+     "from the system's)",
+     0},
+    {"observe", OPT_OBSERVE, 0, 0, "start nothing: watch a job that runs and write its report", 0},
     {"reader", OPT_READER, "ENGINE", OPTION_HIDDEN, 0, 0},
     {"reader-socket", OPT_SOCKET, "ADDRESS", OPTION_HIDDEN, 0, 0},
     {"gate", OPT_GATE, 0, OPTION_HIDDEN, 0, 0},
@@ -35,6 +64,7 @@ static const struct argp_option options[] = {
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
     struct arguments *arguments = state->input;
+    struct wf_error error;
     switch (key) {
     case 'j':
         arguments->parent.json = argument;
@@ -50,6 +80,27 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     case OPT_SERVER:
         arguments->process.server = argument;
+        return 0;
+    case OPT_LAUNCHER:
+        if (!wf_launcher_parse(argument, &arguments->wish.launcher)) {
+            argp_error(state, "--launcher: expected %s, found \"%s\"", wf_launcher_words(),
+                       argument);
+        }
+        return 0;
+    case OPT_SIDE:
+        if (!wf_job_part_parse(argument, &arguments->side)) {
+            argp_error(state, "--side: expected all, train or infer, found \"%s\"", argument);
+        }
+        arguments->wish.part = &arguments->side;
+        return 0;
+    case OPT_HOST_NAME:
+        if (wf_host_name_check(argument, &error) != WF_OK) {
+            argp_error(state, "--host-name: %s", error.text);
+        }
+        setenv("WEFT_HOST_NAME", argument, 1); /* what this process starts inherits it */
+        return 0;
+    case OPT_OBSERVE:
+        arguments->wish.observe = true;
         return 0;
     case OPT_READER:
         arguments->reader = argument;
@@ -103,17 +154,42 @@ static bool take_rank(const struct wf_run_setup *setup, const char *text,
     return true;
 }
 
+/* The server's address with its scheme into arguments->server; false after a sentence. */
+static bool complete_server(struct arguments *arguments)
+{
+    struct wf_error error;
+    if (arguments->process.server == NULL) {
+        return true;
+    }
+    if (wf_address_complete(arguments->process.server, arguments->server, &error) != WF_OK) {
+        fprintf(stderr, "weft run: --server: %s\n", error.text);
+        return false;
+    }
+    arguments->process.server = arguments->wish.server = arguments->server;
+    return true;
+}
+
+/* `here`: how many ranks share this host's cores; 0 if that is not known. */
+static int run_rank(struct wf_run_setup *setup, struct wf_process_options *process, uint32_t here)
+{
+    uint32_t ranks = here > 0 ? here : setup->train_ranks + setup->infer_ranks;
+    process->crowded = ranks > (uint64_t)sysconf(_SC_NPROCESSORS_ONLN);
+    return process->side == WF_TRAIN ? wf_train_process(setup, process)
+                                     : wf_infer_process(setup, process);
+}
+
+/* A process that --rank or --reader names. */
 static int run_process(struct wf_run_setup *setup, struct arguments *arguments)
 {
     struct wf_process_options *process = &arguments->process;
-    process->crowded =
-        setup->train_ranks + setup->infer_ranks > (uint64_t)sysconf(_SC_NPROCESSORS_ONLN);
     if (arguments->reader != NULL) {
         if (!parse_number(arguments->reader, &process->rank) || process->rank >= setup->engines ||
             process->reader_socket == NULL) {
             fprintf(stderr, "weft run: --reader is for weft run itself\n");
             return WF_EXIT_USAGE;
         }
+        process->crowded =
+            setup->train_ranks + setup->infer_ranks > (uint64_t)sysconf(_SC_NPROCESSORS_ONLN);
         return wf_reader_process(setup, process);
     }
     if (!take_rank(setup, arguments->rank, process)) {
@@ -126,14 +202,46 @@ static int run_process(struct wf_run_setup *setup, struct arguments *arguments)
         fprintf(stderr, "weft run: --rank needs --server ADDRESS or the job's server.address\n");
         return WF_EXIT_USAGE;
     }
+    return run_rank(setup, process, 0);
+}
+
+static const char *look_up(void *user, const char *name)
+{
+    (void)user;
+    return getenv(name);
+}
+
+/* The whole job, or what the launcher that started this process wants of it. */
+static int run_part(struct wf_run_setup *setup, struct arguments *arguments)
+{
+    struct wf_parent_options *parent = &arguments->parent;
+    struct wf_run_part part;
     struct wf_error error;
-    if (wf_address_complete(process->server, arguments->server, &error) != WF_OK) {
-        fprintf(stderr, "weft run: --server: %s\n", error.text);
-        return WF_EXIT_USAGE;
+    char listen[WF_ADDRESS_MAX];
+    enum wf_status status = wf_run_part_find(setup, &arguments->wish, look_up, NULL, &part, &error);
+    if (status == WF_OK && part.kind == WF_RUN_LEADER) {
+        status = wf_reach_own(part.listen, listen, &error);
+        parent->listen = listen;
     }
-    process->server = arguments->server;
-    return process->side == WF_TRAIN ? wf_train_process(setup, process)
-                                     : wf_infer_process(setup, process);
+    if (status != WF_OK) {
+        fprintf(stderr, "weft run: %s\n", error.text);
+        return status == WF_INVALID ? WF_EXIT_USAGE : WF_EXIT_FAILED;
+    }
+    if (part.kind != WF_RUN_JOB) {
+        parent->server = part.server;
+        parent->scope = part.kind == WF_RUN_LEADER ? WF_PARENT_LEADER : WF_PARENT_OBSERVER;
+    }
+    if (part.kind != WF_RUN_RANK) {
+        return wf_parent_run(setup, parent);
+    }
+    if (wf_run_setup_make(setup, &error) != WF_OK) {
+        fprintf(stderr, "weft run: %s\n", error.text);
+        return WF_EXIT_FAILED;
+    }
+    arguments->process.side = part.side;
+    arguments->process.rank = part.rank;
+    arguments->process.server = part.server;
+    return run_rank(setup, &arguments->process, part.local_world);
 }
 
 int wf_cmd_run(int argc, char **argv)
@@ -149,12 +257,15 @@ int wf_cmd_run(int argc, char **argv)
         0,
         0,
         0};
-    struct arguments arguments = {0};
+    struct arguments arguments = {.wish = {.launcher = WF_LAUNCHER_UNSAID}};
     struct wf_error error;
     bool usage = false;
     argp_err_exit_status = WF_EXIT_USAGE;
     argv[0] = (char *)"weft run";
     argp_parse(&argp, argc, argv, 0, 0, &arguments);
+    if (!complete_server(&arguments)) {
+        return WF_EXIT_USAGE;
+    }
     struct wf_run_setup *setup = calloc(1, sizeof *setup);
     WF_ASSERT(setup != NULL);
     if (wf_run_setup_load(arguments.path, setup, &usage, &error) != WF_OK) {
@@ -164,7 +275,7 @@ int wf_cmd_run(int argc, char **argv)
     }
     int exit_status = arguments.rank != NULL || arguments.reader != NULL
                           ? run_process(setup, &arguments)
-                          : wf_parent_run(setup, &arguments.parent);
+                          : run_part(setup, &arguments);
     wf_run_setup_fini(setup);
     free(setup);
     return exit_status;

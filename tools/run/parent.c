@@ -104,10 +104,12 @@ static void connect_again(struct wf_timer *timer)
 static void connection_closed(struct parent *p, const char *why)
 {
     const struct wf_job_file *job = &p->setup->job;
-    bool external = job->server.address[0] != '\0';
+    bool external = job->server.address[0] != '\0' || p->options->scope == WF_PARENT_OBSERVER;
     uint64_t now = wf_loop_now_ns(p->loop);
     p->conn = 0;
-    if (p->state == FINISHING) {
+    if (p->state == FINISHING && wf_children_running(&p->children) == 0) {
+        wf_loop_stop(p->loop);
+    } else if (p->state == FINISHING) {
         wf_parent_arm(p, END_WAIT_NS, "the end of processes whose job is over");
     } else if (p->state != STOPPING && external && !p->greeted &&
                now - p->started_ns < job->timeouts.connect_ns) {
@@ -191,7 +193,8 @@ static enum wf_status prepare(struct parent *p, struct wf_error *error)
     uint64_t bytes = p->weights_bytes < LIMIT_BYTES_MIN   ? LIMIT_BYTES_MIN
                      : p->weights_bytes > LIMIT_BYTES_MAX ? LIMIT_BYTES_MAX
                                                           : p->weights_bytes;
-    return status == WF_OK ? wf_limit_init(&p->limit, bytes, error) : status;
+    bool measures = status == WF_OK && p->options->scope == WF_PARENT_HOST;
+    return measures ? wf_limit_init(&p->limit, bytes, error) : status;
 }
 
 static void finish(struct parent *p)
@@ -258,8 +261,10 @@ int wf_parent_run(struct wf_run_setup *setup, const struct wf_parent_options *op
     WF_ASSERT(p != NULL);
     p->setup = setup;
     p->options = options;
-    /* With drop_to_latest trainers do not wait: only the newest version has to arrive. */
-    p->allowed = setup->job.policy.drop_to_latest ? setup->job.run.versions : 1;
+    /* With drop_to_latest trainers do not wait: only the newest version has to arrive. Nor do they
+     * where somebody else starts them. */
+    bool gated = options->scope == WF_PARENT_HOST && !setup->job.policy.drop_to_latest;
+    p->allowed = gated ? 1 : setup->job.run.versions;
     p->noted = calloc(setup->infer_ranks, sizeof *p->noted);
     p->held_step = calloc(setup->infer_ranks, sizeof *p->held_step);
     WF_ASSERT(p->noted != NULL && p->held_step != NULL);

@@ -42,8 +42,10 @@ static enum wf_status start_child(struct parent *p, struct wf_child *child, stru
     }
     enum wf_status status = wf_child_start(&p->children, child, arguments, -1, error);
     if (status == WF_OK && child->kind == WF_CHILD_TRAIN) {
-        char line[40];
-        snprintf(line, sizeof line, "step %llu\n", (unsigned long long)p->allowed);
+        char line[60];
+        bool each = p->options->scope == WF_PARENT_LEADER && !p->setup->job.policy.drop_to_latest;
+        snprintf(line, sizeof line, "%sstep %llu\n", each ? "publish each\n" : "",
+                 (unsigned long long)p->allowed);
         wf_child_tell(child, line);
         if (p->state == FINISHING) {
             wf_child_tell(child, "finish\n");
@@ -79,20 +81,32 @@ static enum wf_status read_server_line(int fd, char address[WF_ADDRESS_MAX], str
 static enum wf_status start_server(struct parent *p, struct wf_error *error)
 {
     const struct wf_job_file *job = &p->setup->job;
-    if (job->server.address[0] != '\0') {
-        snprintf(p->server, sizeof p->server, "%s", job->server.address);
+    const struct wf_parent_options *options = p->options;
+    const char *reached = options->server != NULL ? options->server : job->server.address;
+    if (reached[0] != '\0') {
+        snprintf(p->server, sizeof p->server, "%s", reached);
+    }
+    if (reached[0] != '\0' && options->scope != WF_PARENT_LEADER) {
         return WF_OK;
     }
     int out[2];
     if (pipe2(out, O_CLOEXEC) != 0) {
         return wf_error_set(error, WF_NO_RESOURCE, "cannot make a pipe: %s", strerror(errno));
     }
-    const char *arguments[] = {"server", job->path, "--ends-with-parent", NULL};
+    const char *arguments[] = {"server", job->path, "--ends-with-parent", NULL, NULL, NULL};
+    char bound[WF_ADDRESS_MAX];
+    if (options->listen != NULL) {
+        arguments[3] = "--listen";
+        arguments[4] = options->listen;
+    }
     enum wf_status status =
         wf_child_start(&p->children, &p->children.children[0], arguments, out[1], error);
     close(out[1]);
     if (status == WF_OK) {
-        status = read_server_line(out[0], p->server, error);
+        status = read_server_line(out[0], bound, error);
+    }
+    if (status == WF_OK && reached[0] == '\0') {
+        snprintf(p->server, sizeof p->server, "%s", bound);
     }
     close(out[0]);
     return status;
@@ -103,8 +117,11 @@ static void child_ended(void *user, struct wf_child *child, bool clean, const ch
 static void name_children(struct parent *p)
 {
     struct wf_run_setup *setup = p->setup;
-    uint32_t readers = setup->job.run.readers ? setup->engines : 0;
-    p->children.count = 1 + setup->train_ranks + setup->infer_ranks + readers;
+    bool all = p->options->scope == WF_PARENT_HOST;
+    uint32_t train = all ? setup->train_ranks : p->options->scope == WF_PARENT_LEADER ? 1 : 0;
+    uint32_t infer = all ? setup->infer_ranks : 0;
+    uint32_t readers = all && setup->job.run.readers ? setup->engines : 0;
+    p->children.count = 1 + train + infer + readers;
     p->children.children = calloc(p->children.count, sizeof *p->children.children);
     WF_ASSERT(p->children.children != NULL);
     p->children.loop = p->loop;
@@ -119,11 +136,11 @@ static void name_children(struct parent *p)
         child->kind = WF_CHILD_READER;
         child->number = i;
     }
-    for (uint32_t i = 0; i < setup->train_ranks; i++, child++) {
+    for (uint32_t i = 0; i < train; i++, child++) {
         child->kind = WF_CHILD_TRAIN;
         child->number = i;
     }
-    for (uint32_t i = 0; i < setup->infer_ranks; i++, child++) {
+    for (uint32_t i = 0; i < infer; i++, child++) {
         child->kind = WF_CHILD_INFER;
         child->number = i;
     }

@@ -106,6 +106,10 @@ void wf_parent_check_gate(struct parent *p)
         }
     }
     wf_timer_cancel(p->loop, &p->timer);
+    if (p->options->scope != WF_PARENT_HOST) {
+        wf_parent_open_gate(p); /* this host's memory is not what bounds such a job */
+        return;
+    }
     p->measuring = true;
     p->limit_job = (struct wf_job){.owner = &p->actor, .work = limit_work, .name = "limit"};
     p->limit_job.done.kind = PARENT_LIMIT_DONE;

@@ -2,9 +2,11 @@
 #include "tools/run/setup.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -79,6 +81,29 @@ static void make_parents(const char *folder)
     }
 }
 
+/* One process makes the folder, the others of this host wait for it; -1 where no lock can be had.
+ */
+static int lock_folder(const struct wf_run_setup *setup)
+{
+    char path[WF_PATH_MAX + 16];
+    snprintf(path, sizeof path, "%s.lock", setup->folder);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    while (fd >= 0 && flock(fd, LOCK_EX) != 0 && errno == EINTR) {
+    }
+    return fd;
+}
+
+static enum wf_status make_folder(const struct wf_run_setup *setup, struct wf_error *error)
+{
+    fprintf(stderr, "making a checkpoint of known values in %s\n", setup->folder);
+    struct wf_make_report report;
+    struct wf_make_options options = {
+        .config = setup->job.model, .folder = setup->folder, .shards = 1, .progress = show_making};
+    enum wf_status status = wf_make_checkpoint(&options, &report, error);
+    fputs(isatty(STDERR_FILENO) ? "\r\033[K" : "", stderr);
+    return status;
+}
+
 enum wf_status wf_run_setup_make(const struct wf_run_setup *setup, struct wf_error *error)
 {
     char ready[WF_PATH_MAX + 16];
@@ -86,13 +111,12 @@ enum wf_status wf_run_setup_make(const struct wf_run_setup *setup, struct wf_err
     if (!setup->made || access(ready, F_OK) == 0) {
         return WF_OK;
     }
-    fprintf(stderr, "making a checkpoint of known values in %s\n", setup->folder);
     make_parents(setup->folder);
-    struct wf_make_report report;
-    struct wf_make_options options = {
-        .config = setup->job.model, .folder = setup->folder, .shards = 1, .progress = show_making};
-    enum wf_status status = wf_make_checkpoint(&options, &report, error);
-    fputs(isatty(STDERR_FILENO) ? "\r\033[K" : "", stderr);
+    int lock = lock_folder(setup);
+    enum wf_status status = access(ready, F_OK) == 0 ? WF_OK : make_folder(setup, error);
+    if (lock >= 0) {
+        close(lock); /* the file stays: removing it would let two in */
+    }
     return status;
 }
 

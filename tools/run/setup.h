@@ -36,7 +36,7 @@ struct wf_run_place {
 enum wf_status wf_run_setup_load(const char *job_path, struct wf_run_setup *setup_out,
                                  bool *usage_out, struct wf_error *error);
 /* If the job names a configuration and its folder of known values is not there yet, makes it, with
- * a line on standard error. The supervisor calls it before it starts anything. */
+ * a line on standard error. Of several processes of a host that call it at once, one does it. */
 enum wf_status wf_run_setup_make(const struct wf_run_setup *setup, struct wf_error *error);
 /* Opens the folder's weights once, so that what is wrong with them is told once and before anything
  * starts; what is only worth knowing goes to standard error. */

@@ -35,6 +35,7 @@ struct train {
     uint64_t current;     /* the step that the weights are */
     uint64_t published;
     uint64_t rebuild; /* the step a restarted rank has to get to at once */
+    bool each; /* nobody waits between steps: every step is published before the next is made */
     bool ready, held, stepping, finish, idle, closing, ended;
     uint64_t step_start_ns, hold_start_ns;
 };
@@ -122,14 +123,15 @@ static void go_on(struct train *t)
     if (!t->ready || t->stepping || t->held || t->closing) {
         return;
     }
-    if (t->current < t->allowed || t->current < t->rebuild) {
+    bool unpublished = t->current > 0 && t->published != t->current;
+    if ((t->current < t->allowed && !(t->each && unpublished)) || t->current < t->rebuild) {
         t->stepping = true;
         t->step_target = t->rebuild > t->current ? t->rebuild : t->current + 1;
         t->step_start_ns = now_ns(t);
         t->step_job = (struct wf_job){.owner = &t->actor, .work = step_work, .name = "step"};
         t->step_job.done.kind = STEP_DONE;
         t->process.env->ops->job(t->process.env, &t->step_job);
-    } else if (t->current > 0 && t->published != t->current) {
+    } else if (unpublished) {
         publish(t);
     } else if (t->finish && !t->idle) {
         t->idle = true;
@@ -243,6 +245,8 @@ static void gate_said(void *user, const char *line)
     unsigned long long step;
     if (sscanf(line, "step %llu", &step) == 1 && step > t->allowed) {
         t->allowed = step;
+    } else if (strcmp(line, "publish each") == 0) {
+        t->each = true;
     } else if (strcmp(line, "finish") == 0) {
         t->finish = true;
     }
@@ -310,6 +314,7 @@ int wf_train_process(struct wf_run_setup *setup, const struct wf_process_options
     t->options = options;
     t->allowed = options->gate ? 0 : setup->job.run.versions;
     t->finish = !options->gate;
+    t->each = !options->gate && !setup->job.policy.drop_to_latest;
     enum wf_status status = wf_process_init(&t->process, options, 1, &error);
     if (status == WF_OK) {
         wf_actor_init(&t->actor, t->process.loop, "trainer", handle);
