@@ -582,8 +582,9 @@ def case_full_disk():
         check(done.returncode == 1 and "/nonexistent/r.json" in done.stderr, "a report that cannot be written is an error", done.stderr)
 
 
-def main():
-    cases = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}
+def main(namespace):
+    """Runs the cases of a module, which may be another one that imports this one's helpers."""
+    cases = {name[5:]: function for name, function in namespace.items() if name.startswith("case_")}
     random.seed(1)
     for name in sys.argv[2:] or cases:
         print(name, flush=True)
@@ -595,4 +596,5 @@ def main():
     return 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main(globals()))

@@ -72,14 +72,19 @@ static void tell_trainers(struct parent *p, const char *line)
     }
 }
 
+static void finish(struct parent *p)
+{
+    p->state = FINISHING;
+    tell_trainers(p, "finish\n");
+    wf_parent_arm(p, p->setup->job.timeouts.join_ns + FINISH_WAIT_NS,
+                  "the end of the job after its last version");
+}
+
 void wf_parent_open_gate(struct parent *p)
 {
     char line[40];
     if (p->settled >= p->report.versions_wanted) {
-        p->state = FINISHING;
-        tell_trainers(p, "finish\n");
-        wf_parent_arm(p, p->setup->job.timeouts.join_ns + FINISH_WAIT_NS,
-                      "the end of the job after its last version");
+        finish(p);
         return;
     }
     p->allowed = p->settled + 1;
@@ -215,6 +220,10 @@ void wf_parent_take_frame(struct parent *p, const struct wf_wire_msg *wire)
         wf_parent_take_presence(p, &frame.presence);
         break;
     case WF_FRAME_leave:
+        if (p->options->scope == WF_PARENT_OBSERVER && p->state == RUNNING &&
+            p->settled >= p->report.versions_wanted) {
+            finish(p); /* the last accounts come before the server's end */
+        }
         if (p->state == STARTING || p->state == RUNNING) {
             wf_parent_complain(p, frame.leave.reason);
             wf_parent_stop(p, true);

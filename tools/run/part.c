@@ -83,6 +83,11 @@ static enum wf_status find_server(const struct wf_run_setup *setup, const struct
         snprintf(part->server, sizeof part->server, "%s", given);
         return WF_OK;
     }
+    if (wish->observe && setup->job.server.listen[0] == '\0') {
+        return wf_error_set(error, WF_INVALID,
+                            "--observe needs --server ADDRESS, or server.address or server.listen "
+                            "in the job file");
+    }
     enum wf_status status =
         setup->job.server.listen[0] != '\0'
             ? address_for(setup->job.server.listen, place, started, part->server, error)
