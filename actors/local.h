@@ -5,7 +5,8 @@
  *   MetaClient --STOP(key)--> Receiver, answered by STOPPED when nothing can land any more and
  *                             nothing is staged (also when there was nothing to stop)
  *   MetaClient --FLIP(key)--> Receiver, answered by FLIPPED when live memory is that version; with
- *                             a status other than OK live memory is no version any more
+ *                             a status other than OK live memory is no version any more. In place
+ *                             that is known since READ_DONE, and FLIP copies nothing
  *   MetaClient --GRANT(key, slot)--> Sender (peers may read for this round), --REVOKE(key)-->
  *   MetaClient --SNAPSHOT(key.version, slot)--> Sender, answered by SNAPSHOT_DONE
  *   MetaClient --PLAN--> Converter -> Planner, answered by PLANNED
@@ -64,6 +65,7 @@ struct wf_local_msg {
     struct wf_frame members;  /* PLAN: owns */
     uint64_t deadline_ns;     /* READ: on the loop's clock */
     uint64_t slot;            /* GRANT, SNAPSHOT */
+    bool wrote;               /* READ_DONE, STOPPED: something of the round may have landed */
     enum wf_status status;    /* of answers */
     struct wf_error error;
     struct wf_culprit culprit;

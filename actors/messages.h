@@ -75,7 +75,8 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
     F(LIST, members, member, WF_RANKS_MAX) /* of that round */                                 \
     F(VERSION, live, 0) /* what the rank holds; the trainer: what its weights are */           \
     F(VERSION, committed, 0) /* com or tcom: newest it was told is committed */                \
-    F(KEY, aborted, 0) /* trainer: tab */
+    F(KEY, aborted, 0) /* trainer: tab */                                                      \
+    F(U64, mode, 1) /* infer: enum wf_update_mode */
 /* `clean`: the rank was fenced, is new, or the term is: it stops reads, flips the committed version
  * if it holds that staged, drops all else, and answers JOINED. Otherwise only the connection is
  * new: it answers JOINED as it is. `committed` is its engine's; `round` the newest round there is.
@@ -116,7 +117,10 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
 #define WF_FIELDS_open(F)                                                           \
     F(KEY, round, 0) F(TEXT, label, WF_LABEL_MAX) F(U64, policy, 3) F(U64, fill, 1) \
     F(U64, deadline_ns, UINT64_MAX) /* from receipt */                              \
-    F(LIST, members, member, WF_RANKS_MAX)
+    F(LIST, members, member, WF_RANKS_MAX)                                          \
+    F(U64, source, WF_ENGINES_MAX) /* of a fill: 0 the train side, n + 1 engine n */
+/* To the in_place members of a unit, when all of them are paused: reading may begin. */
+#define WF_FIELDS_permit(F) F(KEY, round, 0) F(U64, deadline_ns, UINT64_MAX) /* from receipt */
 /* Train ranks vote only no: "what this round wants to read is gone". */
 #define WF_FIELDS_vote(F)                                                                      \
     F(KEY, round, 0) F(U64, yes, 1) F(CULPRIT, culprit, 0) F(U64, bytes, UINT64_MAX)           \
@@ -129,7 +133,8 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
 #define WF_FIELDS_resume(F) F(KEY, round, 0) F(VERSION, version, 0)
 #define WF_FIELDS_resumed(F) F(KEY, round, 0) F(U64, pause_ns, UINT64_MAX)
 #define WF_FIELDS_abort(F) F(KEY, round, 0) F(CULPRIT, culprit, 0)
-#define WF_FIELDS_aborted(F) F(KEY, round, 0)
+/* Nothing can land any more; `live` is what the rank's memory is then: in place it may be none. */
+#define WF_FIELDS_aborted(F) F(KEY, round, 0) F(VERSION, live, 0)
 /* To train ranks. The hold of round.version ends; `version` is the newest committed one. A version
  * that the policy skips is released with attempt 0 and no engines. Answered by TOLD. */
 #define WF_FIELDS_released(F) \
@@ -158,7 +163,8 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
     F(U64, grant_ns, UINT64_MAX) F(U64, transfer_ns, UINT64_MAX) F(U64, verify_ns, UINT64_MAX) \
     F(U64, decide_ns, UINT64_MAX) F(U64, flip_ns, UINT64_MAX) F(U64, total_ns, UINT64_MAX)     \
     F(U64, pause_ns, UINT64_MAX) F(U64, digest_mismatches, UINT64_MAX)                         \
-    F(LIST, transports, transport, 16) F(LIST, engines, unit, WF_ENGINES_MAX)
+    F(LIST, transports, transport, 16) F(LIST, engines, unit, WF_ENGINES_MAX)                  \
+    F(U64, source, WF_ENGINES_MAX) /* as in OPEN */
 /* To observers: one line of what is going on now (progress). */
 #define WF_FIELDS_progress(F)                                                           \
     F(TEXT, phase, 32) F(KEY, round, 0) F(U64, done, UINT64_MAX) F(U64, of, UINT64_MAX) \
@@ -198,7 +204,8 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
     X(vote, 13) X(decide, 14) X(quiesced, 15) X(flip, 16) X(flipped, 17) X(resume, 18)          \
     X(resumed, 19) X(abort, 20) X(aborted, 21) X(released, 22) X(round_aborted, 23) X(note, 24) \
     X(plan_report, 25) X(round_report, 26) X(progress, 27) X(leave, 28) X(joined, 29)           \
-    X(told, 30) X(prove, 31) X(proven, 32) X(peer_hello, 40) X(peer_region, 41) X(peer_places, 42) X(grant_request, 43)    \
+    X(told, 30) X(prove, 31) X(proven, 32) X(permit, 33)                                        \
+    X(peer_hello, 40) X(peer_region, 41) X(peer_places, 42) X(grant_request, 43)                \
     X(grant, 44) X(digest_request, 45) X(digest, 46) X(chunks_request, 47) X(chunks, 48)        \
     X(peer_refused, 49) X(presence, 60)
 /* clang-format on */

@@ -33,7 +33,6 @@ void wf_client_answer(struct wf_meta_client *client, enum wf_frame_type type,
                       const struct wf_round_key *round)
 {
     /* All of these are structs of one round key. */
-    _Static_assert(sizeof(struct wf_frame_aborted) == sizeof(struct wf_round_key), "only a key");
     _Static_assert(sizeof(struct wf_frame_quiesced) == sizeof(struct wf_round_key), "only a key");
     _Static_assert(sizeof(struct wf_frame_told) == sizeof(struct wf_round_key), "only a key");
     wf_client_send(client, type, round);

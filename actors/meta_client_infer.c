@@ -6,6 +6,10 @@
  *
  * DECIDE pauses the host; FLIP is answered when the host has drained and the live memory is the new
  * version; RESUME lets the host serve again, and only the version that is live.
+ *
+ * In place, OPEN pauses the host: NONE --OPEN--> QUIET --PERMIT--> READ. What is read lands in the
+ * live tensors, so the rank is dirty (`live` is none) from READ on, until FLIP, which changes only
+ * that label. A round that ends before its first byte was written leaves the rank as it was.
  */
 #include <stdio.h>
 #include <string.h>
@@ -38,7 +42,8 @@ static void send_vote(struct wf_meta_client *client)
  * ----------------------------------------------------------------------------- */
 static void answer_quiesced(struct wf_meta_client *client)
 {
-    if (client->state == WF_RANK_TOLD && client->host == WF_HOST_PAUSED) {
+    bool asked = client->state == WF_RANK_TOLD || client->state == WF_RANK_QUIET;
+    if (asked && client->host == WF_HOST_PAUSED) {
         wf_client_answer(client, WF_FRAME_quiesced, &client->round);
     }
 }
@@ -69,12 +74,40 @@ void wf_client_quiesced(struct wf_meta_client *client)
 
 /* --- frames
  * --------------------------------------------------------------------------------------- */
+static bool is_in_place(const struct wf_meta_client *client)
+{
+    return client->rank->options.mode == WF_MODE_IN_PLACE;
+}
+
+static void start_read(struct wf_meta_client *client, uint64_t deadline_ns)
+{
+    client->state = WF_RANK_READ;
+    client->busy = WF_RECEIVER_READING;
+    if (is_in_place(client)) {
+        client->writing = true;
+        client->untouched = client->live;
+        client->live = (struct wf_version){0};
+    }
+    wf_client_local(client, receiver(client), WF_LOCAL_READ, &client->round, 0,
+                    wf_client_now(client) + deadline_ns);
+}
+
+/* The Receiver has stopped: live memory is what it was if nothing was written. */
+static void settle_live(struct wf_meta_client *client, bool wrote)
+{
+    if (client->writing && !wrote) {
+        client->live = client->untouched;
+    }
+    client->writing = false;
+}
+
 static void on_open(struct wf_meta_client *client, const struct wf_frame_open *open)
 {
     if (is_round(client, &open->round)) {
         if (client->has_voted && client->state != WF_RANK_READ) {
             send_vote(client); /* it was not heard */
         }
+        answer_quiesced(client);
         return;
     }
     bool is_free = (client->state == WF_RANK_NONE || client->state == WF_RANK_FLIPPED) &&
@@ -83,11 +116,23 @@ static void on_open(struct wf_meta_client *client, const struct wf_frame_open *o
         return;
     }
     wf_client_remember_round(client, open);
-    client->state = WF_RANK_READ;
     client->has_voted = false;
-    client->busy = WF_RECEIVER_READING;
-    wf_client_local(client, receiver(client), WF_LOCAL_READ, &client->round, 0,
-                    wf_client_now(client) + open->deadline_ns);
+    if (!is_in_place(client)) {
+        start_read(client, open->deadline_ns);
+        return;
+    }
+    client->state = WF_RANK_QUIET;
+    pause_host(client);
+    answer_quiesced(client);
+}
+
+static void on_permit(struct wf_meta_client *client, const struct wf_frame_permit *permit)
+{
+    if (is_round(client, &permit->round) && client->state == WF_RANK_QUIET &&
+        client->host == WF_HOST_PAUSED && client->busy == WF_RECEIVER_FREE &&
+        !client->welcome_waits) {
+        start_read(client, permit->deadline_ns);
+    }
 }
 
 static void on_decide(struct wf_meta_client *client, const struct wf_frame_decide *decide)
@@ -155,12 +200,18 @@ static void on_resume(struct wf_meta_client *client, const struct wf_frame_resum
     wf_client_send(client, WF_FRAME_resumed, &resumed);
 }
 
+static void answer_aborted(struct wf_meta_client *client)
+{
+    const struct wf_frame_aborted aborted = {.round = client->round, .live = client->live};
+    wf_client_send(client, WF_FRAME_aborted, &aborted);
+}
+
 static void abort_done(struct wf_meta_client *client)
 {
     const struct wf_rank_options *o = &client->rank->options;
     client->aborting = false;
     client->state = WF_RANK_NONE;
-    wf_client_answer(client, WF_FRAME_aborted, &client->round);
+    answer_aborted(client);
     if (o->hooks.aborted != NULL) {
         o->hooks.aborted(o->host, client->rank, client->round.version, client->round.attempt, false,
                          &client->abort_culprit);
@@ -179,7 +230,7 @@ static void on_abort(struct wf_meta_client *client, const struct wf_frame_abort 
     }
     if (order == 0 && client->state == WF_RANK_NONE && client->busy == WF_RECEIVER_FREE &&
         is_round(client, &client->aborted)) {
-        wf_client_answer(client, WF_FRAME_aborted, &client->round); /* it was not heard */
+        answer_aborted(client); /* it was not heard */
         return;
     }
     bool staged = client->state == WF_RANK_READ || client->state == WF_RANK_DOUBT;
@@ -201,6 +252,7 @@ bool wf_client_infer_frame(struct wf_meta_client *client, struct wf_frame *frame
 {
     switch (frame->type) {
     case WF_FRAME_open:
+    case WF_FRAME_permit:
     case WF_FRAME_decide:
     case WF_FRAME_flip:
     case WF_FRAME_resume:
@@ -219,6 +271,9 @@ bool wf_client_infer_frame(struct wf_meta_client *client, struct wf_frame *frame
     switch (frame->type) {
     case WF_FRAME_open:
         on_open(client, &frame->open);
+        break;
+    case WF_FRAME_permit:
+        on_permit(client, &frame->permit);
         break;
     case WF_FRAME_decide:
         on_decide(client, &frame->decide);
@@ -247,6 +302,9 @@ static void on_read_done(struct wf_meta_client *client, const struct wf_local_ms
     client->busy = WF_RECEIVER_FREE;
     bool yes = local->status == WF_OK;
     client->state = yes ? WF_RANK_DOUBT : WF_RANK_NONE;
+    if (!yes) {
+        settle_live(client, local->wrote);
+    }
     client->vote = (struct wf_frame_vote){.round = client->round,
                                           .yes = yes,
                                           .bytes = local->bytes,
@@ -272,12 +330,13 @@ static void on_read_done(struct wf_meta_client *client, const struct wf_local_ms
     wf_client_continue(client);
 }
 
-static void on_stopped(struct wf_meta_client *client)
+static void on_stopped(struct wf_meta_client *client, const struct wf_local_msg *local)
 {
     if (client->busy != WF_RECEIVER_STOPPING) {
         return;
     }
     client->busy = WF_RECEIVER_FREE;
+    settle_live(client, local->wrote);
     if (client->aborting) {
         abort_done(client);
     } else if (client->state != WF_RANK_FLIPPED) {
@@ -299,6 +358,7 @@ static void on_flipped(struct wf_meta_client *client, const struct wf_local_msg 
         status = o->hooks.after_write(o->host, client->rank, client->round.version);
     }
     client->live = status == WF_OK ? client->round.version : (struct wf_version){0};
+    client->writing = false;
     uint64_t flip_ns = wf_client_now(client) - client->flip_started_ns;
     if (client->welcome_waits) {
         wf_client_continue(client); /* JOINED reports it */
@@ -315,7 +375,7 @@ void wf_client_infer_local(struct wf_meta_client *client, struct wf_local_msg *l
         on_read_done(client, local);
         break;
     case WF_LOCAL_STOPPED:
-        on_stopped(client);
+        on_stopped(client, local);
         break;
     case WF_LOCAL_FLIPPED:
         on_flipped(client, local);

@@ -1,8 +1,8 @@
 /* meta_client_internal.h - the MetaClient's state, shared by the files meta_client*.c.
  *
  * One per rank: the connection to the MetaServer, the lease, and the rank's protocol state
- * (docs/protocol.md). Infer: NONE, READ, DOUBT, TOLD, FLIPPED about its newest round; beside it
- * what the host does (serving, quiescing, paused) and what the Receiver does (one request at a
+ * (docs/protocol.md). Infer: NONE, QUIET, READ, DOUBT, TOLD, FLIPPED about its newest round; beside
+ * it what the host does (serving, quiescing, paused) and what the Receiver does (one request at a
  * time). Train: TRAIN, HOLD, DONE, REBORN, and two slots of snapshots.
  */
 #ifndef WEFT_ACTORS_META_CLIENT_INTERNAL_H
@@ -81,6 +81,9 @@ struct wf_meta_client {
     uint64_t pause_ns;    /* the last one's length */
     uint64_t flip_started_ns;
     bool aborting; /* STOP was sent for an ABORT: answer ABORTED */
+    /* in place: `live` is none from READ to FLIPPED, and `untouched` what it was, until then */
+    bool writing;
+    struct wf_version untouched;
     struct wf_culprit abort_culprit;
 
     /* --- train */

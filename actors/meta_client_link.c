@@ -126,7 +126,8 @@ void wf_client_send_hello(struct wf_meta_client *client)
                                    .members_count = client->round_member_count,
                                    .live = client->live,
                                    .committed = client->committed,
-                                   .aborted = client->aborted};
+                                   .aborted = client->aborted,
+                                   .mode = o->mode};
     snprintf(hello.job, sizeof hello.job, "%s", o->job);
     snprintf(hello.host, sizeof hello.host, "%s", o->host_name);
     snprintf(hello.address, sizeof hello.address, "%s", rank->address);

@@ -20,8 +20,8 @@ static void send_flip(struct wf_meta_server *server, struct wf_server_rank *rank
     wf_server_send(server, rank, WF_FRAME_flip, &flip);
 }
 
-static void evict(struct wf_meta_server *server, struct wf_server_rank *rank, const char *what,
-                  uint64_t limit_ns)
+void wf_server_evict(struct wf_meta_server *server, struct wf_server_rank *rank, const char *what,
+                     uint64_t limit_ns)
 {
     if (rank->evicted) {
         return;
@@ -47,7 +47,7 @@ static void evict_late(struct wf_meta_server *server, struct wf_server_engine *e
     for (uint32_t i = 0; i < engine->rank_count; i++) {
         struct wf_server_rank *rank = wf_server_member_at(server, engine, i);
         if (rank != NULL && !rank->lost && !done(rank)) {
-            evict(server, rank, what, limit_ns);
+            wf_server_evict(server, rank, what, limit_ns);
         }
     }
 }
@@ -248,7 +248,7 @@ void wf_server_on_quiesced(struct wf_meta_server *server, struct wf_server_rank 
                            const struct wf_frame_quiesced *quiesced)
 {
     if (wf_server_is_member(server, rank, &quiesced->round) && rank->side == WF_INFER &&
-        server->engines[rank->engine].unit == WF_UNIT_DECIDED) {
+        (rank->in_place || server->engines[rank->engine].unit == WF_UNIT_DECIDED)) {
         rank->quiesced = true;
     }
 }
@@ -293,6 +293,9 @@ void wf_server_on_aborted(struct wf_meta_server *server, struct wf_server_rank *
     if (wf_server_is_member(server, rank, &aborted->round) && rank->side == WF_INFER &&
         server->engines[rank->engine].unit == WF_UNIT_CUT) {
         rank->acked = true;
+        if (rank->in_place) {
+            rank->live = aborted->live; /* what it was, or nothing */
+        }
     }
 }
 
@@ -313,6 +316,9 @@ static void repeat_round(struct wf_meta_server *server, struct wf_server_rank *r
     case WF_UNIT_UNDECIDED:
         if (rank->vote == WF_VOTE_NONE) {
             wf_server_send_open(server, rank);
+            if (rank->in_place && engine->permitted) {
+                wf_server_send_permit(server, rank);
+            }
         }
         break;
     case WF_UNIT_DECIDED:

@@ -67,6 +67,7 @@ struct wf_server_rank {
     uint64_t sent_ns;   /* by the rank's clock: its newest heartbeat; 0: its HELLO is newer */
     uint64_t absent_ns; /* when it was last seen to be present no more */
     bool evicted;       /* missed a deadline that cannot be undone: its lease is not renewed */
+    bool in_place;      /* its mode: it pauses at OPEN and reads into what it serves from */
     bool welcome_clean;
     uint64_t welcome_epoch;
     struct wf_version live;
@@ -77,7 +78,8 @@ struct wf_server_rank {
     /* --- the round */
     bool member, lost;
     enum wf_vote vote;
-    bool quiesced, flipped, acked; /* acked: ABORTED */
+    bool quiesced, flipped, acked; /* quiesced: since OPEN (in place), then since DECIDE;
+                                      acked: ABORTED */
     /* --- train */
     struct wf_publication published[WF_PUBLISHED_MAX]; /* oldest first */
     uint32_t published_count;
@@ -95,6 +97,7 @@ struct wf_server_engine {
     struct wf_version current; /* committed for it */
     /* --- the round */
     enum wf_unit_status unit;
+    bool permitted; /* its in_place members may read */
     bool flip_sent, resuming;
     uint64_t deadline_ns; /* of what it is doing now: quiesce, flip, abort */
 };
@@ -282,10 +285,25 @@ void wf_server_blame_once(struct wf_meta_server *server, const struct wf_culprit
 void wf_server_send_open(struct wf_meta_server *server, struct wf_server_rank *only);
 void wf_server_send_decide(struct wf_meta_server *server, struct wf_server_rank *rank);
 void wf_server_send_abort(struct wf_meta_server *server, struct wf_server_rank *rank);
+/* The unit is aborted: alone, or with all that is undecided where they are decided together. */
+void wf_server_cut(struct wf_meta_server *server, struct wf_server_engine *engine);
+
+/* --- meta_server_permit.c: members that read in place --------------------------------------------
+ */
+/* OPEN was sent: they pause. */
+void wf_server_pause_members(struct wf_meta_server *server);
+/* A unit whose in_place members are all paused may read; who is late is evicted and named. */
+void wf_server_permit_when_quiesced(struct wf_meta_server *server);
+/* Some unit is not permitted yet: the time to vote has not begun for it. */
+bool wf_server_waits_for_pauses(struct wf_meta_server *server);
+void wf_server_send_permit(struct wf_meta_server *server, struct wf_server_rank *rank);
 
 /* --- meta_server_close.c: the second half --------------------------------------------------------
  */
 void wf_server_closing(struct wf_meta_server *server);
+/* It missed a deadline: named, and not renewed any more. */
+void wf_server_evict(struct wf_meta_server *server, struct wf_server_rank *rank, const char *what,
+                     uint64_t limit_ns);
 /* A decided unit: FLIP when all are quiesced; who is late is evicted. */
 void wf_server_flip_when_quiesced(struct wf_meta_server *server, struct wf_server_engine *engine);
 void wf_server_on_quiesced(struct wf_meta_server *server, struct wf_server_rank *rank,

@@ -23,6 +23,22 @@ static void send_refused(struct wf_meta_server *server, struct wf_server_conn *c
     wf_server_conn_drop(server, conn->id);
 }
 
+/* Ranks of one engine pause together. */
+static const struct wf_server_rank *rank_of_other_mode(const struct wf_meta_server *server,
+                                                       const struct wf_server_rank *rank,
+                                                       const struct wf_frame_hello *hello)
+{
+    const struct wf_server_engine *engine = &server->engines[rank->engine];
+    for (uint32_t i = 0; rank->side == WF_INFER && i < engine->rank_count; i++) {
+        const struct wf_server_rank *other = &server->ranks[engine->ranks[i]];
+        bool here = other->presence == WF_PRESENT || other->presence == WF_GREETED;
+        if (other != rank && here && other->in_place != (hello->mode == WF_MODE_IN_PLACE)) {
+            return other;
+        }
+    }
+    return NULL;
+}
+
 static enum wf_status check_identity(const struct wf_meta_server *server,
                                      const struct wf_frame_hello *hello,
                                      struct wf_server_rank **rank_out, struct wf_error *error)
@@ -42,6 +58,14 @@ static enum wf_status check_identity(const struct wf_meta_server *server,
                             "infer rank %" PRIu64 " says it is in engine %" PRIu64
                             ", this job has it in engine %" PRIu32 ": start it with the same job",
                             hello->rank, hello->engine, rank->engine);
+    }
+    const struct wf_server_rank *other = rank_of_other_mode(server, rank, hello);
+    if (other != NULL) {
+        return wf_error_set(error, WF_DISAGREE,
+                            "infer rank %" PRIu64 " is %s, infer rank %" PRIu32
+                            " of the same engine is not: give all its ranks one mode",
+                            hello->rank, other->in_place ? "staged" : "updated in place",
+                            other->rank);
     }
     for (uint32_t i = 0; i < WF_RETIRED_MAX && i < rank->retired_count; i++) {
         if (rank->retired[i] == hello->incarnation) {
@@ -221,6 +245,7 @@ static void take_hello(struct wf_meta_server *server, struct wf_server_rank *ran
     rank->pid = hello->pid;
     rank->group = group;
     rank->group_rank = (uint32_t)hello->group_rank;
+    rank->in_place = rank->side == WF_INFER && hello->mode == WF_MODE_IN_PLACE;
     rank->layout = hello->layout;
 }
 

@@ -56,6 +56,7 @@ static uint32_t choose_members(struct wf_meta_server *server, struct wf_version 
     for (uint32_t e = 0; e < server->options.engines; e++) {
         server->engines[e].unit = WF_UNIT_OUT;
         server->engines[e].flip_sent = server->engines[e].resuming = false;
+        server->engines[e].permitted = false;
     }
     for (uint32_t i = 0; i < server->rank_count; i++) {
         struct wf_server_rank *rank = &server->ranks[i];
@@ -148,6 +149,7 @@ void wf_server_open(struct wf_meta_server *server, const struct wf_publication *
     }
     server->no_engine_ns = 0;
     server->state = WF_SERVER_OPENED;
+    wf_server_pause_members(server);
     wf_server_send_open(server, NULL);
     wf_server_progress(server, fill ? "fill" : "transfer", 0,
                        server->member_count - server->options.train_ranks, what->label);
@@ -190,6 +192,7 @@ static void decide(struct wf_meta_server *server, uint32_t count)
             if (rank != NULL) {
                 rank->serving = false;
                 rank->resume_asked = false;
+                rank->quiesced = false; /* in place: it is asked again, for the flip */
                 wf_server_send_decide(server, rank);
             }
         }
@@ -217,6 +220,15 @@ static void cut_rest(struct wf_meta_server *server)
         if (server->engines[e].unit == WF_UNIT_UNDECIDED) {
             cut(server, &server->engines[e]);
         }
+    }
+}
+
+void wf_server_cut(struct wf_meta_server *server, struct wf_server_engine *engine)
+{
+    if (decides_alone(server)) {
+        cut(server, engine);
+    } else {
+        cut_rest(server);
     }
 }
 
@@ -263,11 +275,7 @@ static void cut_broken(struct wf_meta_server *server)
     for (uint32_t e = 0; e < server->options.engines; e++) {
         struct wf_server_engine *engine = &server->engines[e];
         if (engine->unit == WF_UNIT_UNDECIDED && is_broken(server, engine)) {
-            if (decides_alone(server)) {
-                cut(server, engine);
-            } else {
-                cut_rest(server);
-            }
+            wf_server_cut(server, engine);
         }
     }
 }
@@ -275,7 +283,7 @@ static void cut_broken(struct wf_meta_server *server)
 /* Who has not voted in time is named; what can still be decided alone was decided before. */
 static void cut_late(struct wf_meta_server *server)
 {
-    if (wf_server_now(server) < server->round.deadline_ns) {
+    if (wf_server_now(server) < server->round.deadline_ns || wf_server_waits_for_pauses(server)) {
         return;
     }
     char version[WF_VERSION_TEXT], limit[WF_DURATION_TEXT];
@@ -337,6 +345,7 @@ void wf_server_opened(struct wf_meta_server *server)
     }
     cut_broken(server);
     cut_superseded(server);
+    wf_server_permit_when_quiesced(server);
     cut_late(server);
     for (uint32_t e = 0; e < server->options.engines; e++) {
         wf_server_flip_when_quiesced(server, &server->engines[e]);

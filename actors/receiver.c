@@ -85,6 +85,7 @@ static void tell_stopped(struct wf_receiver *receiver)
 {
     struct wf_local_msg *out = wf_local_msg_new(WF_LOCAL_STOPPED, &receiver->actor);
     out->round = receiver->stop_round;
+    out->wrote = receiver->wrote;
     receiver->stopping = false;
     receiver->staged = false;
     receiver_tell(receiver, out);
@@ -101,6 +102,7 @@ static void end_round(struct wf_receiver *receiver)
     if (receiver->stopping || receiver->closing) {
         answer->msg.release(&answer->msg);
     } else {
+        answer->wrote = receiver->wrote;
         receiver_tell(receiver, answer);
     }
 }

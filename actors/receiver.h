@@ -1,7 +1,9 @@
 /* receiver.h - what the files of the Receiver share. Private to actors/receiver*.c.
  *
  * The Receiver reads one version at a time into staging and, when told, copies staging to live
- * memory. It keeps a connection to each of its sources, and their regions imported, over rounds.
+ * memory. In place there is no staging: it reads into live memory, which the MetaClient has seen
+ * paused, and a flip copies nothing. It keeps a connection to each of its sources, and their
+ * regions imported, over rounds.
  *
  *   IDLE --READ--> READING --all boxes read, all origins' digests here--> VALIDATING
  *   VALIDATING --all edges match--> IDLE, READ_DONE(OK), staged
@@ -94,7 +96,8 @@ struct wf_receiver {
     bool closing;
 
     struct wf_region staging;
-    void **staged_at, **live_at; /* by layout tensor; NULL where the plan writes nothing */
+    /* By layout tensor; NULL where the plan writes nothing. In place they are the same. */
+    void **staged_at, **live_at;
     struct wf_read_target *dst;
     uint64_t *flip_first; /* first flip item of each tensor, then the total */
     struct wf_batch flip_batch;
@@ -107,6 +110,7 @@ struct wf_receiver {
     enum receiver_phase phase;
     struct wf_round_key round;
     bool staged, stopping; /* stopping: the answer is STOPPED (of `stop_round`) */
+    bool wrote;            /* of `round`: where it lands was written to */
     struct wf_round_key stop_round;
     struct wf_timer deadline;
     uint64_t started_ns, granted_ns, read_ns, deadline_ns;
@@ -133,6 +137,8 @@ void receiver_tell(struct wf_receiver *receiver, struct wf_local_msg *answer);
 /* receiver_staging.c */
 enum wf_status receiver_staging_init(struct wf_receiver *receiver, struct wf_error *error);
 void receiver_staging_fini(struct wf_receiver *receiver);
+/* In place, before the first read of a round: padding never travels. */
+void receiver_write_fills(const struct wf_receiver *receiver);
 void receiver_flip(struct wf_receiver *receiver, const struct wf_local_msg *request);
 void receiver_flipped(struct wf_receiver *receiver); /* the flip batch ended */
 

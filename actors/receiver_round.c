@@ -67,7 +67,7 @@ void receiver_round_start(struct wf_receiver *receiver, const struct wf_local_ms
     WF_ASSERT(receiver->phase == RECEIVER_IDLE && receiver->answer == NULL);
     receiver->answer = wf_local_msg_new(WF_LOCAL_READ_DONE, &receiver->actor);
     receiver->answer->round = request->round;
-    receiver->staged = false;
+    receiver->staged = receiver->wrote = false;
     if (receiver->agreed == NULL) {
         refuse_read(receiver, WF_REFUSED, "has no plan for that round");
         return;
@@ -148,6 +148,10 @@ static void take_grant(struct receiver_source *source, uint64_t slot)
         }
     }
     receiver->granted_ns = receiver_now_ns(receiver);
+    if (receiver->rank->options.mode == WF_MODE_IN_PLACE) {
+        receiver_write_fills(receiver);
+    }
+    receiver->wrote = true;
     start_reads(receiver);
 }
 

@@ -1,4 +1,5 @@
-/* receiver_staging.c - the area that a version lands in, and the copy from there to live memory. */
+/* receiver_staging.c - the area that a version lands in, and the copy from there to live memory; in
+ * place that area is live memory. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +8,11 @@
 #include "transports/memory.h"
 
 enum { STAGING_ALIGN = 64 };
+
+static bool is_in_place(const struct wf_receiver *receiver)
+{
+    return receiver->rank->options.mode == WF_MODE_IN_PLACE;
+}
 
 static enum wf_status make_tables(struct wf_receiver *receiver, struct wf_error *error)
 {
@@ -20,8 +26,8 @@ static enum wf_status make_tables(struct wf_receiver *receiver, struct wf_error 
     return ok ? WF_OK : wf_error_set(error, WF_NO_MEMORY, "no memory for the receiver's tables");
 }
 
-/* Padding never travels: it is written here once and flipped with the rest. */
-static void write_fills(const struct wf_receiver *receiver)
+/* Padding never travels: staged, it is written here once and flipped with the rest. */
+void receiver_write_fills(const struct wf_receiver *receiver)
 {
     const struct wf_layout *layout = receiver->rank->layout;
     for (uint32_t i = 0; i < layout->piece_count; i++) {
@@ -90,11 +96,27 @@ static void point_at_tensors(struct wf_receiver *receiver, const uint64_t *offse
         if (tensor->kind != WF_TENSOR_WEIGHTS) {
             continue;
         }
-        receiver->staged_at[i] = (uint8_t *)receiver->staging.address + offsets[i];
         receiver->live_at[i] = rank->options.tensors[rank->order[i]].address;
+        receiver->staged_at[i] = is_in_place(receiver)
+                                     ? receiver->live_at[i]
+                                     : (uint8_t *)receiver->staging.address + offsets[i];
         receiver->dst[i] = (struct wf_read_target){
             .address = receiver->staged_at[i], .len_bytes = tensor->bytes, .dtype = tensor->dtype};
     }
+}
+
+static enum wf_status make_staging(struct wf_receiver *receiver, uint64_t len_bytes,
+                                   struct wf_error *error)
+{
+    uint64_t allowed = receiver->rank->options.staging_bytes_max;
+    if (allowed != 0 && len_bytes > allowed) {
+        return wf_error_set(error, WF_NO_RESOURCE,
+                            "staging needs %llu bytes for this rank's weights, at most %llu are "
+                            "allowed; raise the limit, or update in place",
+                            (unsigned long long)len_bytes, (unsigned long long)allowed);
+    }
+    return wf_memory_new("weft-staging", len_bytes > 0 ? len_bytes : STAGING_ALIGN, false,
+                         &receiver->staging, error);
 }
 
 enum wf_status receiver_staging_init(struct wf_receiver *receiver, struct wf_error *error)
@@ -111,19 +133,14 @@ enum wf_status receiver_staging_init(struct wf_receiver *receiver, struct wf_err
         return wf_error_set(error, WF_NO_MEMORY, "no memory for the receiver's tables");
     }
     uint64_t len_bytes = place_tensors(receiver, offsets);
-    if (options->staging_bytes_max != 0 && len_bytes > options->staging_bytes_max) {
-        status = wf_error_set(error, WF_NO_RESOURCE,
-                              "staging needs %llu bytes for this rank's weights, at most %llu are "
-                              "allowed; raise the limit",
-                              (unsigned long long)len_bytes,
-                              (unsigned long long)options->staging_bytes_max);
-    } else {
-        status = wf_memory_new("weft-staging", len_bytes > 0 ? len_bytes : STAGING_ALIGN, false,
-                               &receiver->staging, error);
+    if (!is_in_place(receiver)) {
+        status = make_staging(receiver, len_bytes, error);
     }
     if (status == WF_OK) {
         point_at_tensors(receiver, offsets);
-        write_fills(receiver);
+    }
+    if (status == WF_OK && !is_in_place(receiver)) {
+        receiver_write_fills(receiver);
     }
     free(offsets);
     return status;
@@ -159,6 +176,10 @@ void receiver_flip(struct wf_receiver *receiver, const struct wf_local_msg *requ
     }
     receiver->phase = RECEIVER_FLIPPING;
     receiver->started_ns = receiver_now_ns(receiver);
+    if (is_in_place(receiver)) {
+        receiver_flipped(receiver); /* it is there */
+        return;
+    }
     wf_batch_start(&receiver->flip_batch,
                    receiver->flip_first[receiver->rank->layout->tensor_count], 1);
 }

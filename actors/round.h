@@ -35,10 +35,18 @@ struct wf_round_key {
 
 enum wf_commit_policy { WF_COMMIT_ALL, WF_COMMIT_EACH /* quorum is reserved */ };
 enum wf_publish_mode { WF_PUBLISH_HOLD, WF_PUBLISH_SNAPSHOT };
-enum wf_update_mode { WF_MODE_STAGED /* in_place is reserved */ };
+/* In place: read straight into the live tensors, while the engine is paused from OPEN on. */
+enum wf_update_mode { WF_MODE_STAGED, WF_MODE_IN_PLACE };
 
 /* States as sketches of the protocol name them (docs/protocol.md). */
-enum wf_rank_state { WF_RANK_NONE, WF_RANK_READ, WF_RANK_DOUBT, WF_RANK_TOLD, WF_RANK_FLIPPED };
+enum wf_rank_state {
+    WF_RANK_NONE,
+    WF_RANK_READ,
+    WF_RANK_DOUBT,
+    WF_RANK_TOLD,
+    WF_RANK_FLIPPED,
+    WF_RANK_QUIET, /* in place: pauses or is paused for its round, may not read yet */
+};
 enum wf_train_state { WF_TRAINER_TRAIN, WF_TRAINER_HOLD, WF_TRAINER_DONE, WF_TRAINER_REBORN };
 
 /* Who is to blame, so that the cause travels with the abort. Empty reason: nobody. */

@@ -75,7 +75,8 @@ struct raw_job {
  */
 static const cyaml_strval_t publish_words[] = {{"hold", WF_PUBLISH_HOLD},
                                                {"snapshot", WF_PUBLISH_SNAPSHOT}};
-static const cyaml_strval_t mode_words[] = {{"staged", WF_MODE_STAGED}};
+static const cyaml_strval_t mode_words[] = {{"staged", WF_MODE_STAGED},
+                                            {"in_place", WF_MODE_IN_PLACE}};
 static const cyaml_strval_t commit_words[] = {{"all", WF_COMMIT_ALL}, {"each", WF_COMMIT_EACH}};
 static const cyaml_strval_t extras_words[] = {{"warn", 0}, {"refuse", 1}};
 
@@ -286,6 +287,11 @@ static enum wf_status take_group(const struct raw_group *raw, unsigned index,
         }
     }
     copy_text(group->spec, sizeof group->spec, raw->spec);
+    if (raw->mode == WF_MODE_IN_PLACE && raw->staging != NULL) {
+        return wf_error_set(error, WF_INVALID,
+                            "infer[%u].staging: an engine updated in place has none: leave it out",
+                            index);
+    }
     copy_text(group->staging, sizeof group->staging, raw->staging != NULL ? raw->staging : "host");
     if (strcmp(group->staging, "host") != 0) {
         return wf_error_set(error, WF_UNSUPPORTED,

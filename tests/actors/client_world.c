@@ -310,6 +310,7 @@ void client_answer(struct client_world *w, struct wf_part_fake *part, enum wf_lo
     struct wf_local_msg *answer = wf_local_msg_new(kind, &part->actor);
     answer->round = asked->round;
     answer->slot = asked->slot;
+    answer->wrote = asked->wrote;
     answer->status = status;
     if (status != WF_OK) {
         wf_error_set(&answer->error, status, "the part says so");

@@ -310,7 +310,8 @@ void puppet_vote(struct puppet *infer, struct wf_round_key key, bool yes)
 
 void puppet_key(struct puppet *infer, enum wf_frame_type type, struct wf_round_key key)
 {
-    puppet_send(infer, type, &key); /* frames that are only a key */
+    const struct wf_frame_aborted fields = {.round = key, .live = infer->live};
+    puppet_send(infer, type, &fields); /* frames that are only a key, and ABORTED */
 }
 
 void puppet_flipped(struct puppet *infer, struct wf_round_key key)

@@ -71,6 +71,7 @@ static void make_options(struct stage *stage, struct stage_rank *rank, enum wf_s
         .tensors = rank->tensors,
         .tensor_count = rank->rank.layout->tensor_count,
         .publish = options->publish,
+        .mode = options->mode,
         .timeouts = {.connect_ns = 5 * second_ns,
                      .plan_ns = 5 * second_ns,
                      .round_ns = 10 * second_ns},

@@ -53,6 +53,13 @@ static const struct {
      {.train = "megatron:tp=1,pp=2", .infer = "vllm:tp=1,engines=2", .share_memory = true}},
     {"uneven sizes",
      {.train = "megatron:tp=2,pp=2", .infer = "vllm:tp=1,engines=3", .share_memory = true}},
+    {"in place",
+     {.train = "megatron:tp=2,pp=2",
+      .infer = "vllm:tp=1,engines=3",
+      .share_memory = true,
+      .mode = WF_MODE_IN_PLACE}},
+    {"in place, process memory",
+     {.train = "megatron:tp=2", .infer = "vllm:tp=2", .mode = WF_MODE_IN_PLACE}},
 };
 
 Test(data_path, versions_arrive_whole)
@@ -65,14 +72,47 @@ Test(data_path, versions_arrive_whole)
             struct wf_round_key key = stage_key(&stage, version, 1);
             stage_step(&stage, version);
             stage_transfer(&stage, &key);
-            cr_assert_not(stage_live_is_right(&stage), "%s: live memory changed before the flip",
-                          way_rows[i].name);
+            cr_assert_eq(stage_live_is_right(&stage), way_rows[i].options.mode == WF_MODE_IN_PLACE,
+                         "%s: live memory before the flip", way_rows[i].name);
             stage_flip(&stage, &key);
             cr_assert(stage_live_is_right(&stage), "%s: version %llu", way_rows[i].name,
                       (unsigned long long)version);
         }
         stage_close(&stage);
     }
+}
+
+Test(data_path, in_place_says_whether_it_wrote_and_needs_no_staging)
+{
+    struct stage_options options = plain;
+    options.mode = WF_MODE_IN_PLACE;
+    struct stage stage;
+    stage_open(&stage, &options);
+    stage_plan(&stage);
+    stage_step(&stage, 1);
+    struct stage_rank *rank = stage_infer(&stage, 0);
+    cr_assert_null(rank->rank.receiver->staging.address);
+    struct wf_round_key key = stage_key(&stage, 1, 1);
+    memset(rank->memory.address, 0x77, rank->memory.len_bytes);
+    for (int granted = 0; granted < 2; granted++) {
+        key.attempt = 1 + (uint64_t)granted;
+        for (uint32_t i = 0; i < stage.train && granted; i++) {
+            grant(&stage, i, &key);
+        }
+        read_version(&stage, 0, &key, 15000);
+        if (granted) { /* nobody grants the first */
+            struct wf_local_msg *done = read_done(&stage, 0);
+            cr_assert_eq(done->status, WF_OK, "%s", done->error.text);
+            stage_drop(done);
+        }
+        stage_send(rank, wf_receiver_actor(rank->rank.receiver), WF_LOCAL_STOP, &key, 0);
+        struct wf_local_msg *stopped = stage_wait(&stage, rank, WF_LOCAL_STOPPED);
+        cr_assert_not_null(stopped);
+        cr_assert_eq(stopped->wrote, granted);
+        stage_drop(stopped);
+        cr_assert_eq(*(const uint8_t *)rank->memory.address == 0x77, !granted);
+    }
+    stage_close(&stage);
 }
 
 Test(data_path, the_answer_has_the_numbers)

@@ -130,7 +130,7 @@ static const struct refused_row refused_rows[] = {
      "97"
      "01010101010101"
      "a0",
-     "frame open: expected 6 fields"},
+     "frame open: expected 7 fields"},
     {"text too long",
      "92"
      "1c"

@@ -67,6 +67,8 @@ static const struct {
     {"drop needs snapshot", HEAD INFER "policy: {drop_to_latest: true}\n",
      "needs train.publish: snapshot"},
     {"same group name", HEAD "infer: [{name: a, spec: x}, {name: a, spec: y}]\n", "\"a\" is taken"},
+    {"staging in place", HEAD "infer: {spec: x, mode: in_place, staging: host}\n",
+     "updated in place has none"},
     {"staging", HEAD "infer: {spec: x, staging: device}\n", "not supported yet"},
     {"address", HEAD INFER "server: {address: \"node3\"}\n", "server.address: expected tcp:HOST"},
     {"listen and address", HEAD INFER "server: {listen: \"a:1\", address: \"b:1\"}\n", "not both"},
@@ -128,7 +130,7 @@ Test(job, everything_given)
         "job: all-1.2_x\nmodel: /abs\nreport: out/r.json\n"
         "train: {spec: \"megatron:tp=1\", publish: snapshot}\n"
         "infer:\n  - {name: a, spec: \"vllm:tp=1\", mode: staged, staging: host, ignore: [x, y]}\n"
-        "  - {spec: \"vllm:tp=2\"}\n"
+        "  - {spec: \"vllm:tp=2\", mode: in_place}\n"
         "policy: {commit: each, every: 3, drop_to_latest: true, validate_every: 0, fill: false, "
         "extras: refuse}\n"
         "transport: {prefer: shm, share_memory: false}\n"
@@ -146,6 +148,8 @@ Test(job, everything_given)
     cr_assert_eq(job->infer[0].ignore_count, 2);
     cr_assert_str_eq(job->infer[0].ignore[1], "y");
     cr_assert_str_eq(job->infer[1].name, "infer1");
+    cr_assert_eq(job->infer[0].mode, WF_MODE_STAGED);
+    cr_assert_eq(job->infer[1].mode, WF_MODE_IN_PLACE);
     cr_assert_eq(job->policy.commit, WF_COMMIT_EACH);
     cr_assert_eq(job->policy.every, 3);
     cr_assert(job->policy.drop_to_latest);

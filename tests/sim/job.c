@@ -219,6 +219,7 @@ struct job_options job_options_of_seed(uint64_t seed)
     options.attempts_max = 1 + seed % 3;
     options.every = seed % 11 == 0 ? 2 : 1;
     options.no_fill = seed % 13 == 0;
+    options.in_place = seed % 4 == 1 ? 3 : seed % 4 == 2 ? 1 + seed / 4 % 2 : 0;
     return options;
 }
 

@@ -27,7 +27,7 @@ enum {
 /* clang-format off */
 #define JOB_POINT_MAP(X) \
     X(AT_TIME) X(AT_PLANNING) X(AT_READ) X(AT_DOUBT) X(AT_QUIESCING) X(AT_TOLD) X(AT_FLIPPING) \
-    X(AT_FLIPPED) X(AT_DROPPING) X(AT_HOLD) X(AT_GRANTED) X(AT_OPENED) X(AT_CLOSING)
+    X(AT_QUIET) X(AT_WRITING) X(AT_FLIPPED) X(AT_DROPPING) X(AT_HOLD) X(AT_GRANTED) X(AT_OPENED) X(AT_CLOSING)
 /* clang-format on */
 enum job_point {
 #define JOB_POINT_ENUM(name) JOB_##name,
@@ -54,6 +54,7 @@ struct job_options {
     bool bad_links;    /* reads stall and fail */
     bool corrupt;      /* and arrive corrupted */
     bool skip_quiesce; /* the planted bug: ranks flip without the pause */
+    uint32_t in_place; /* bit e: engine e is updated in place */
     uint64_t every;
     uint32_t attempts_max; /* 0: the server's default */
     FILE *trace;           /* events of the world */

@@ -54,6 +54,38 @@ static bool scan(struct job *job, const struct job_rank *host)
     return true;
 }
 
+/* A rank that still computes, of whose engine another is written to for the same round. */
+static bool is_overtaken(const struct job *job, const struct job_rank *host)
+{
+    for (uint32_t i = JOB_TRAIN; i < JOB_RANKS; i++) {
+        const struct job_rank *other = &job->ranks[i];
+        if (other->alive && other->rank != NULL && other->engine == host->engine &&
+            other->rank->client->writing && other->rank->receiver->open_reads > 0 &&
+            host->rank->client->state == WF_RANK_QUIET &&
+            wf_round_key_equal(&host->rank->client->round, &other->rank->client->round)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A rank whose weights are no version serves none, and no engine is written to that computes. */
+static bool check_dirty(struct job *job)
+{
+    for (uint32_t i = JOB_TRAIN; i < JOB_RANKS; i++) {
+        const struct job_rank *host = &job->ranks[i];
+        if (!host->alive || host->rank == NULL || !host->serving || job->options.skip_quiesce) {
+            continue;
+        }
+        if (wf_version_is_none(host->rank->client->live) || is_overtaken(job, host)) {
+            job_fail(job, "infer rank %u serves step %llu while its engine is written to",
+                     host->index, (unsigned long long)host->version.step);
+            return false;
+        }
+    }
+    return true;
+}
+
 /* While all ranks of an engine may run, they have one version, and the bytes are that version's. */
 static bool check_engine(struct job *job, uint32_t engine)
 {
@@ -84,6 +116,9 @@ bool job_check(struct job *job)
         if (!check_engine(job, e)) {
             return false;
         }
+    }
+    if (!check_dirty(job)) {
+        return false;
     }
     return job->result->failure[0] == '\0';
 }

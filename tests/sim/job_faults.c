@@ -26,6 +26,8 @@ static uint32_t draw_target(struct job *job, enum job_point point)
     case JOB_AT_QUIESCING:
     case JOB_AT_TOLD:
     case JOB_AT_FLIPPING:
+    case JOB_AT_QUIET:
+    case JOB_AT_WRITING:
     case JOB_AT_FLIPPED:
     case JOB_AT_DROPPING:
         return JOB_TRAIN + (uint32_t)wf_sim_choose(job->sim, JOB_INFER);
@@ -69,6 +71,10 @@ static bool infer_is_at(const struct job_rank *host, enum job_point point)
                client->busy == WF_RECEIVER_FREE;
     case JOB_AT_FLIPPING:
         return client->busy == WF_RECEIVER_FLIPPING;
+    case JOB_AT_QUIET:
+        return client->state == WF_RANK_QUIET;
+    case JOB_AT_WRITING: /* some bytes of a version are in live memory, others are not */
+        return client->writing && host->rank->receiver->open_reads > 0;
     case JOB_AT_FLIPPED:
         return client->state == WF_RANK_FLIPPED && client->host == WF_HOST_PAUSED;
     case JOB_AT_DROPPING:

@@ -247,6 +247,8 @@ void job_rank_start(struct job *job, uint32_t index)
     make_tensors(host);
     struct wf_error error = {0};
     check(wf_transport_sim_new(host->loop, &job->links, &host->transport, &error), &error);
+    enum wf_update_mode mode =
+        (job->options.in_place >> host->engine) & 1 ? WF_MODE_IN_PLACE : WF_MODE_STAGED;
     const struct wf_rank_options options = {.job = "simulated",
                                             .token = &job->token,
                                             .server = job->address,
@@ -268,6 +270,7 @@ void job_rank_start(struct job *job, uint32_t index)
                                             .publish = job->options.publish,
                                             .transports = &host->transport,
                                             .transport_count = 1,
+                                            .mode = mode,
                                             .timeouts = job_timeouts(),
                                             .hooks = {.quiesce = on_quiesce,
                                                       .resume = on_resume,

@@ -315,14 +315,17 @@ static void on_aborted(void *host, struct wf_rank *rank, struct wf_version versi
                        uint64_t attempt, bool again, const struct wf_culprit *culprit)
 {
     struct infer *r = host;
-    (void)rank;
     (void)again;
-    char line[WF_CULPRIT_TEXT + 160], who[WF_CULPRIT_TEXT], live[WF_VERSION_TEXT];
+    char line[WF_CULPRIT_TEXT + 200], who[WF_CULPRIT_TEXT], live[WF_VERSION_TEXT + 16];
+    bool dirty = wf_version_is_none(wf_rank_live(rank)); /* in place, while it was written to */
     wf_culprit_format(culprit, who);
     wf_version_format(r->live, live);
-    snprintf(line, sizeof line, "version %llu, attempt %llu aborted: %s; this rank stays on %s",
+    snprintf(line, sizeof line, "version %llu, attempt %llu aborted: %s; this rank %s%s",
              (unsigned long long)version.step, (unsigned long long)attempt, who,
-             wf_version_is_none(r->live) ? "no version yet" : live);
+             wf_version_is_none(r->live) ? "has no version yet"
+             : dirty                     ? "serves nothing: its weights are parts of two versions"
+                                         : "stays on ",
+             wf_version_is_none(r->live) || dirty ? "" : live);
     wf_process_say(r->options, line);
 }
 

@@ -1,0 +1,173 @@
+/* test_meta_in_place.c - members that read in place, as the server sees them: PERMIT after all
+ * pauses, what they hold after an abort, and who may not be of two modes. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "tests/actors/puppets.h"
+
+static struct world w;
+
+static void close_world(void)
+{
+    world_close(&w);
+}
+
+TestSuite(meta_in_place, .fini = close_world);
+
+static void start(uint32_t engines, uint32_t per_engine, enum wf_commit_policy policy)
+{
+    const struct wf_server_options options = {.policy = policy};
+    world_open(&w, engines, per_engine, &options);
+    for (uint32_t i = 0; i < engines * per_engine; i++) {
+        world_infer(&w, i)->hello.mode = WF_MODE_IN_PLACE;
+    }
+    world_start(&w);
+}
+
+/* The pause, for all infer ranks; gives the key. */
+static struct wf_round_key pause_all(uint64_t step)
+{
+    struct wf_round_key key = {0};
+    puppet_publish(world_train(&w), step);
+    for (uint32_t i = 0; i < w.infer_ranks; i++) {
+        key = puppet_open(world_infer(&w, i));
+        puppet_key(world_infer(&w, i), WF_FRAME_quiesced, key);
+    }
+    for (uint32_t i = 0; i < w.infer_ranks; i++) {
+        cr_assert(wf_round_key_equal(
+            &puppet_expect(world_infer(&w, i), WF_FRAME_permit)->permit.round, &key));
+    }
+    return key;
+}
+
+/* Everything from PERMIT to RESUMED. */
+static void commit(struct wf_round_key key)
+{
+    for (uint32_t i = 0; i < w.infer_ranks; i++) {
+        puppet_vote(world_infer(&w, i), key, true);
+    }
+    for (uint32_t i = 0; i < w.infer_ranks; i++) {
+        struct puppet *rank = world_infer(&w, i);
+        puppet_expect(rank, WF_FRAME_decide);
+        puppet_refuses(rank, WF_FRAME_flip, 50 * PUPPET_MS);
+        puppet_key(rank, WF_FRAME_quiesced, key);
+    }
+    for (uint32_t i = 0; i < w.infer_ranks; i++) {
+        puppet_expect(world_infer(&w, i), WF_FRAME_flip);
+        puppet_flipped(world_infer(&w, i), key);
+    }
+    for (uint32_t i = 0; i < w.infer_ranks; i++) {
+        puppet_expect(world_infer(&w, i), WF_FRAME_resume);
+        puppet_resumed(world_infer(&w, i), key);
+    }
+    puppet_expect(world_train(&w), WF_FRAME_released);
+    puppet_key(world_train(&w), WF_FRAME_told, key);
+}
+
+static const struct {
+    const char *name;
+    enum wf_commit_policy policy;
+    bool other_waits; /* the other engine's ranks are paused, and yet not permitted */
+} permit_rows[] = {
+    {"all: one unit", WF_COMMIT_ALL, true},
+    {"each: a unit for each engine", WF_COMMIT_EACH, false},
+};
+
+Test(meta_in_place, permit_comes_when_the_unit_is_paused)
+{
+    for (size_t i = 0; i < sizeof permit_rows / sizeof permit_rows[0]; i++) {
+        start(2, 2, permit_rows[i].policy);
+        struct puppet *late = world_infer(&w, 3);
+        struct wf_round_key key = {0};
+        puppet_publish(world_train(&w), 1);
+        for (uint32_t r = 0; r < 4; r++) {
+            key = puppet_open(world_infer(&w, r));
+            if (r < 3) {
+                puppet_key(world_infer(&w, r), WF_FRAME_quiesced, key);
+            }
+        }
+        puppet_refuses(world_infer(&w, 2), WF_FRAME_permit, 100 * PUPPET_MS);
+        cr_expect_eq(puppet_count(world_infer(&w, 0), WF_FRAME_permit) == 0,
+                     permit_rows[i].other_waits, "%s", permit_rows[i].name);
+        puppet_key(late, WF_FRAME_quiesced, key);
+        for (uint32_t r = 0; r < 4; r++) {
+            puppet_expect(world_infer(&w, r), WF_FRAME_permit);
+        }
+        commit(key);
+        if (i == 0) {
+            world_close(&w);
+        }
+    }
+}
+
+Test(meta_in_place, an_untouched_engine_resumes_after_an_abort_and_a_dirty_one_waits)
+{
+    start(2, 1, WF_COMMIT_ALL);
+    struct puppet *untouched = world_infer(&w, 0), *dirty = world_infer(&w, 1);
+    commit(pause_all(1));
+    struct wf_round_key key = pause_all(2);
+    puppet_vote(dirty, key, false);
+    puppet_expect(dirty, WF_FRAME_abort);
+    puppet_expect(untouched, WF_FRAME_abort);
+    dirty->live = (struct wf_version){0};
+    puppet_key(dirty, WF_FRAME_aborted, key);
+    puppet_key(untouched, WF_FRAME_aborted, key);
+    cr_assert_eq(puppet_expect(untouched, WF_FRAME_resume)->resume.version.step, 1);
+    cr_assert_eq(puppet_count(dirty, WF_FRAME_resume), 1, "of version 1: it holds none now");
+    key = puppet_open(dirty); /* the next attempt makes it whole */
+    cr_assert_eq(key.attempt, 2);
+    puppet_key(dirty, WF_FRAME_quiesced, key);
+    puppet_key(untouched, WF_FRAME_quiesced, puppet_open(untouched));
+    puppet_expect(dirty, WF_FRAME_permit);
+    commit(key);
+}
+
+Test(meta_in_place, who_does_not_pause_in_time_is_named_and_left_out)
+{
+    start(2, 1, WF_COMMIT_ALL);
+    commit(pause_all(1));
+    struct puppet *good = world_infer(&w, 0), *stuck = world_infer(&w, 1);
+    puppet_publish(world_train(&w), 2);
+    puppet_key(good, WF_FRAME_quiesced, puppet_open(good));
+    const struct wf_round_key first = puppet_open(stuck);
+    struct wf_round_key key = first;
+    const struct wf_frame *frame = puppet_expect(stuck, WF_FRAME_abort);
+    char text[WF_CULPRIT_TEXT];
+    wf_culprit_format(&frame->abort.culprit, text);
+    cr_assert_not_null(strstr(text, "infer rank 1 (host here, engine 1) did not stop serving for"),
+                       "%s", text);
+    cr_assert_eq(puppet_count(good, WF_FRAME_permit), 1, "of version 1");
+    puppet_key(good, WF_FRAME_aborted, key);
+    puppet_key(stuck, WF_FRAME_aborted, key);
+    while (wf_round_key_equal(&key, &first)) { /* the first was repeated meanwhile */
+        key = puppet_open(good);
+    }
+    puppet_key(good, WF_FRAME_quiesced, key);
+    puppet_expect(good, WF_FRAME_permit);
+    puppet_refuses(stuck, WF_FRAME_open, 100 * PUPPET_MS);
+}
+
+Test(meta_in_place, what_is_lost_is_repeated)
+{
+    start(1, 1, WF_COMMIT_ALL);
+    struct puppet *rank = world_infer(&w, 0);
+    struct wf_round_key key = pause_all(1);
+    uint32_t permits = puppet_count(rank, WF_FRAME_permit);
+    puppet_expect(rank, WF_FRAME_open);
+    puppet_expect(rank, WF_FRAME_permit);
+    cr_assert_gt(puppet_count(rank, WF_FRAME_permit), permits);
+    commit(key);
+}
+
+Test(meta_in_place, one_engine_has_one_mode)
+{
+    world_open(&w, 1, 2, NULL);
+    world_infer(&w, 0)->hello.mode = WF_MODE_IN_PLACE;
+    puppet_connect(world_infer(&w, 0));
+    world_run(&w, 50 * PUPPET_MS);
+    puppet_connect(world_infer(&w, 1));
+    const struct wf_frame *frame = puppet_expect(world_infer(&w, 1), WF_FRAME_refused);
+    cr_assert_str_eq(frame->refused.text,
+                     "infer rank 1 is staged, infer rank 0 of the same engine is not: give all "
+                     "its ranks one mode");
+}
