@@ -98,7 +98,8 @@ static enum wf_status check_prove(struct wf_handshake *h, const struct wf_token 
                             " are spoken there, %d to %d here: use the same Weft on both sides",
                             p->proto_min, p->proto_max, WF_PROTOCOL_MIN, WF_PROTOCOL_MAX);
     }
-    if (strcmp(p->job, job) != 0) {
+    bool any = p->role == WF_ROLE_OBSERVER && p->job[0] == '\0';
+    if (!any && strcmp(p->job, job) != 0) {
         return wf_error_set(error, WF_REFUSED,
                             "%s of job \"%s\" came to another job: check the address", name_of(p),
                             p->job);
@@ -182,6 +183,8 @@ enum wf_status wf_handshake_answer(struct wf_handshake *h, struct wf_env *env, u
                             WF_PROTOCOL_MAX);
     }
     *h = (struct wf_handshake){.challenge = *challenge, .prove = *who};
+    h->prove.proto_min = WF_PROTOCOL_MIN;
+    h->prove.proto_max = WF_PROTOCOL_MAX;
     if (!token->is_set && challenge->nonce_len == 0) {
         h->done = true;
         return WF_OK;
@@ -196,8 +199,6 @@ enum wf_status wf_handshake_answer(struct wf_handshake *h, struct wf_env *env, u
                             "the other side asks for no proof of the job's token: it is not of "
                             "this job, or was started without a token");
     }
-    h->prove.proto_min = WF_PROTOCOL_MIN;
-    h->prove.proto_max = WF_PROTOCOL_MAX;
     h->prove.nonce_len = WF_NONCE_MAX;
     env->ops->random(env, h->prove.nonce, WF_NONCE_MAX);
     h->prove.proof_len = WF_TOKEN_BYTES;
@@ -228,7 +229,7 @@ enum wf_status wf_handshake_observe(struct wf_handshake *h, struct wf_env *env, 
                                     const struct wf_frame *frame, struct wf_error *error)
 {
     enum wf_status status;
-    if (frame->type == WF_FRAME_challenge && h->prove.job[0] == '\0') {
+    if (frame->type == WF_FRAME_challenge && h->prove.proto_max == 0) {
         struct wf_frame_prove who = {.channel = WF_CHANNEL_SERVER, .role = WF_ROLE_OBSERVER};
         snprintf(who.job, sizeof who.job, "%s", job);
         status = wf_handshake_answer(h, env, conn, token, &frame->challenge, &who, error);

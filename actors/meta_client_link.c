@@ -184,7 +184,7 @@ static void on_challenge(struct wf_meta_client *client, const struct wf_frame_ch
                                  .rank = o->rank,
                                  .incarnation = client->rank->incarnation};
     struct wf_error error = {0};
-    if (client->link != WF_LINK_CONNECTING || client->handshake.prove.job[0] != '\0') {
+    if (client->link != WF_LINK_CONNECTING || client->handshake.prove.proto_max != 0) {
         return;
     }
     snprintf(who.job, sizeof who.job, "%s", o->job);

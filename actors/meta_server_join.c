@@ -103,7 +103,8 @@ static enum wf_status check_hello(const struct wf_meta_server *server,
                             " are spoken there, %d to %d here: use the same Weft on both sides",
                             hello->proto_min, hello->proto_max, WF_PROTOCOL_MIN, WF_PROTOCOL_MAX);
     }
-    if (strcmp(hello->job, server->job) != 0) {
+    bool any = hello->role == WF_ROLE_OBSERVER && hello->job[0] == '\0';
+    if (!any && strcmp(hello->job, server->job) != 0) {
         return wf_error_set(error, WF_REFUSED,
                             "this MetaServer serves job \"%s\", not \"%s\": check the address",
                             server->job, hello->job);

@@ -197,7 +197,7 @@ static enum wf_status shake_hands(struct receiver_source *source, const struct w
     enum wf_status status;
     if (frame->type == WF_FRAME_proven) {
         status = wf_handshake_confirm(handshake, &rank->token, &frame->proven, error);
-    } else if (frame->type == WF_FRAME_challenge && handshake->prove.job[0] == '\0') {
+    } else if (frame->type == WF_FRAME_challenge && handshake->prove.proto_max == 0) {
         struct wf_frame_prove who = {.channel = WF_CHANNEL_PEER,
                                      .role = WF_ROLE_RANK,
                                      .side = WF_INFER,

@@ -50,7 +50,7 @@ struct raw_timeouts {
 };
 
 struct raw_server {
-    char *listen, *address;
+    char *listen, *address, *token_file;
 };
 
 struct raw_run {
@@ -134,7 +134,8 @@ static const cyaml_schema_field_t timeout_fields[] = {
 
 static const cyaml_schema_field_t server_fields[] = {
     TEXT("listen", listen, struct raw_server, WF_ADDRESS_MAX - 1),
-    TEXT("address", address, struct raw_server, WF_ADDRESS_MAX - 1), CYAML_FIELD_END};
+    TEXT("address", address, struct raw_server, WF_ADDRESS_MAX - 1),
+    TEXT("token_file", token_file, struct raw_server, WF_PATH_MAX - 1), CYAML_FIELD_END};
 
 static const cyaml_schema_field_t run_fields[] = {
     NUMBER("versions", versions, struct raw_run),   FLAG("readers", readers, struct raw_run),
@@ -171,8 +172,7 @@ static const cyaml_schema_value_t single_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct raw_job, single_fields)};
 
 static const struct wf_yaml_reserved reserved_keys[] = {
-    {"families"},      {"faults"},         {"transport.transit_budget"},
-    {"transport.ucx"}, {"server.journal"}, {"server.token_file"},
+    {"families"}, {"faults"}, {"transport.transit_budget"}, {"transport.ucx"}, {"server.journal"},
 };
 
 static void visit_fields(const cyaml_schema_field_t *fields, const char *before,
@@ -386,6 +386,10 @@ static enum wf_status take_server(const struct raw_server *raw, struct wf_job_fi
     }
     if (status != WF_OK) {
         wf_error_prefix(error, "%s", key);
+    }
+    if (status == WF_OK && raw->token_file != NULL) {
+        status = take_path("server.token_file", job->path, raw->token_file, job->server.token_file,
+                           error);
     }
     return status;
 }

@@ -20,6 +20,7 @@ enum {
     OPT_SIDE,
     OPT_HOST_NAME,
     OPT_OBSERVE,
+    OPT_TOKEN,
     OPT_READER,
     OPT_SOCKET,
     OPT_GATE
@@ -55,6 +56,7 @@ static const struct argp_option options[] = {
      "from the system's)",
      0},
     {"observe", OPT_OBSERVE, 0, 0, "start nothing: watch a job that runs and write its report", 0},
+    {"token-file", OPT_TOKEN, "FILE", 0, "the job's token, as all its processes have it", 0},
     {"reader", OPT_READER, "ENGINE", OPTION_HIDDEN, 0, 0},
     {"reader-socket", OPT_SOCKET, "ADDRESS", OPTION_HIDDEN, 0, 0},
     {"gate", OPT_GATE, 0, OPTION_HIDDEN, 0, 0},
@@ -101,6 +103,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     case OPT_OBSERVE:
         arguments->wish.observe = true;
+        return 0;
+    case OPT_TOKEN:
+        arguments->parent.token_file = arguments->process.token_file = argument;
         return 0;
     case OPT_READER:
         arguments->reader = argument;
@@ -172,6 +177,7 @@ static bool complete_server(struct arguments *arguments)
 /* `here`: how many ranks share this host's cores; 0 if that is not known. */
 static int run_rank(struct wf_run_setup *setup, struct wf_process_options *process, uint32_t here)
 {
+    process->job = &setup->job;
     uint32_t ranks = here > 0 ? here : setup->train_ranks + setup->infer_ranks;
     process->crowded = ranks > (uint64_t)sysconf(_SC_NPROCESSORS_ONLN);
     return process->side == WF_TRAIN ? wf_train_process(setup, process)

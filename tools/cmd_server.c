@@ -10,12 +10,14 @@
 
 #include "actors/meta_server.h"
 #include "config/address.h"
+#include "runtime/log.h"
 #include "tools/commands.h"
 #include "tools/run/hold.h"
 #include "tools/run/setup.h"
 #include "tools/run/stderr_log.h"
+#include "tools/run/token_file.h"
 
-enum { OPT_DESCRIBE = 256, OPT_PARENT };
+enum { OPT_DESCRIBE = 256, OPT_PARENT, OPT_TOKEN };
 
 struct server {
     struct wf_loop *loop;
@@ -23,12 +25,14 @@ struct server {
     struct wf_meta_server *server;
     struct wf_hold hold;
     struct wf_stderr_log log;
+    struct wf_token token;
+    struct wf_server_note note; /* by which weft status finds this server */
     struct wf_watch signals;
     int exit_status;
 };
 
 struct arguments {
-    const char *path, *listen;
+    const char *path, *listen, *token_file;
     bool describe;
 };
 
@@ -36,6 +40,10 @@ static const struct argp_option options[] = {
     {"listen", 'l', "ADDRESS", 0,
      "where ranks reach it: HOST:PORT (port 0 picks one), or unix:PATH; default: the job's "
      "server.listen, else an abstract unix address",
+     0},
+    {"token-file", OPT_TOKEN, "FILE", 0,
+     "the job's token (mode 0600), of which every process of the job needs a copy; default: the "
+     "job's server.token_file, else one that is made; its path is printed",
      0},
     {"describe-frames", OPT_DESCRIBE, 0, 0, "print the tables of docs/protocol.md and exit", 0},
     {"ends-with-parent", OPT_PARENT, 0, OPTION_HIDDEN, 0, 0},
@@ -51,6 +59,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     case OPT_DESCRIBE:
         arguments->describe = true;
+        return 0;
+    case OPT_TOKEN:
+        arguments->token_file = argument;
         return 0;
     case OPT_PARENT:
         return 0; /* children of weft run die with it (tools/run/children.c) */
@@ -104,16 +115,29 @@ static enum wf_status address_of(const struct arguments *arguments, const struct
     return status;
 }
 
+/* Without it `weft status` needs the address; nothing else does. */
+static void leave_note(struct server *s, const char *job, const char *bound)
+{
+    struct wf_error error;
+    snprintf(s->note.job, sizeof s->note.job, "%s", job);
+    snprintf(s->note.address, sizeof s->note.address, "%s", bound);
+    if (wf_server_note_write(&s->note, &error) != WF_OK) {
+        wf_log(wf_loop_log(s->loop), WF_LOG_WARN,
+               "weft status will not find this server by its job's name: %s", error.text);
+    }
+}
+
 static enum wf_status start(struct server *s, const struct wf_run_setup *setup,
                             const struct arguments *arguments, struct wf_error *error)
 {
-    char listen[WF_ADDRESS_MAX], bound[WF_ADDRESS_MAX];
+    char listen[WF_ADDRESS_MAX], bound[WF_ADDRESS_MAX], token_file[WF_PATH_MAX];
     uint32_t *engine_of = calloc(setup->infer_ranks, sizeof *engine_of);
     WF_ASSERT(engine_of != NULL);
     for (uint32_t i = 0; i < setup->infer_ranks; i++) {
         engine_of[i] = wf_run_place(setup, i).engine;
     }
     struct wf_server_options server = {.job = setup->job.name,
+                                       .token = &s->token,
                                        .listen = listen,
                                        .train_ranks = setup->train_ranks,
                                        .infer_ranks = setup->infer_ranks,
@@ -128,12 +152,17 @@ static enum wf_status start(struct server *s, const struct wf_run_setup *setup,
                                        .user = s};
     enum wf_status status = address_of(arguments, &setup->job, listen, error);
     if (status == WF_OK) {
+        status = wf_token_of_job(arguments->token_file, &setup->job, setup->job.name, s->env,
+                                 token_file, &s->token, error);
+    }
+    if (status == WF_OK) {
         status = wf_meta_server_new(s->loop, &server, bound, &s->server, error);
     }
     free(engine_of);
     if (status == WF_OK) {
-        printf("listening on %s\n", bound);
+        printf("listening on %s\ntoken in %s\n", bound, token_file);
         fflush(stdout);
+        leave_note(s, setup->job.name, bound);
     }
     return status;
 }
@@ -182,6 +211,8 @@ static int serve(const struct wf_run_setup *setup, const struct arguments *argum
     if (s.server != NULL) {
         wf_meta_server_free(s.server);
     }
+    wf_server_note_remove(&s.note);
+    wf_token_wipe(&s.token);
     if (s.signals.fd >= 0) {
         wf_watch_remove(s.loop, &s.signals);
         close(s.signals.fd);

@@ -222,7 +222,7 @@ Test(meta_join, garbage_is_refused_and_its_connection_closed)
     world_open(&w, 1, 1, NULL);
     for (size_t i = 0; i < sizeof garbage_rows / sizeof garbage_rows[0]; i++) {
         struct puppet *guest = world_guest(&w, NULL);
-        guest->hello.job[0] = '\0'; /* never gets that far */
+        strcpy(guest->hello.job, "another"); /* never gets that far */
         puppet_connect(guest);
         struct wf_env *env = wf_loop_env(w.loop);
         env->ops->send(env, guest->conn, garbage_rows[i].bytes, garbage_rows[i].len, -1);

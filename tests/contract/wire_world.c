@@ -18,7 +18,7 @@ static enum wf_verdict witness_handle(struct wf_actor *self, struct wf_msg *msg)
 {
     struct witness *witness = (struct witness *)self;
     struct wf_wire_msg *wire = (struct wf_wire_msg *)msg;
-    if (msg->kind < WF_WIRE_OPENED || msg->kind > WF_WIRE_CLOSED) {
+    if (msg->kind < WF_WIRE_OPENED || msg->kind > WF_WIRE_FOREIGN) {
         witness->others++;
         return WF_FREE;
     }

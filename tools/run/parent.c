@@ -88,6 +88,7 @@ static void signal_came(struct wf_watch *watch, unsigned events)
  */
 enum wf_status wf_parent_connect(struct parent *p, struct wf_error *error)
 {
+    p->handshake = (struct wf_handshake){0};
     return p->env->ops->connect(p->env, &p->actor, p->server, &p->conn, error);
 }
 

@@ -24,9 +24,10 @@ struct wf_parent_options {
     const char *listen; /* LEADER: where the server listens */
     const char *server; /* LEADER, OBSERVER: where it is reached */
 
-    const char *json;     /* where the report goes; NULL is the job file's */
-    const char *timeline; /* where the SVG goes; NULL is none */
-    bool quiet;           /* no progress, no table */
+    const char *json;       /* where the report goes; NULL is the job file's */
+    const char *timeline;   /* where the SVG goes; NULL is none */
+    bool quiet;             /* no progress, no table */
+    const char *token_file; /* as given; NULL: none was */
 };
 
 /* Runs the job; gives the exit status (0 or 1). */

@@ -1,5 +1,6 @@
 /* parent_children.c - which processes the job has, starting them, and what their ends mean. */
 #include "tools/run/parent_internal.h"
+#include "tools/run/token_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,6 +32,8 @@ static enum wf_status start_child(struct parent *p, struct wf_child *child, stru
         arguments[n++] = "--server";
         arguments[n++] = p->server;
     }
+    arguments[n++] = "--token-file";
+    arguments[n++] = p->token_file;
     arguments[n++] = "--gate";
     if (child->kind >= WF_CHILD_INFER && p->setup->job.run.readers) {
         uint32_t engine = child->kind == WF_CHILD_READER
@@ -93,11 +96,12 @@ static enum wf_status start_server(struct parent *p, struct wf_error *error)
     if (pipe2(out, O_CLOEXEC) != 0) {
         return wf_error_set(error, WF_NO_RESOURCE, "cannot make a pipe: %s", strerror(errno));
     }
-    const char *arguments[] = {"server", job->path, "--ends-with-parent", NULL, NULL, NULL};
+    const char *arguments[] = {
+        "server", job->path, "--ends-with-parent", "--token-file", p->token_file, NULL, NULL, NULL};
     char bound[WF_ADDRESS_MAX];
     if (options->listen != NULL) {
-        arguments[3] = "--listen";
-        arguments[4] = options->listen;
+        arguments[5] = "--listen";
+        arguments[6] = options->listen;
     }
     enum wf_status status =
         wf_child_start(&p->children, &p->children.children[0], arguments, out[1], error);
@@ -153,7 +157,12 @@ enum wf_status wf_parent_start_all(struct parent *p, struct wf_error *error)
     p->env->ops->random(p->env, &random, sizeof random);
     snprintf(p->reader_prefix, sizeof p->reader_prefix, "unix:@weft-reader-%016llx",
              (unsigned long long)random);
-    enum wf_status status = start_server(p, error);
+    enum wf_status status =
+        wf_token_of_job(p->options->token_file, &p->setup->job, p->setup->job.name, p->env,
+                        p->token_file, &p->token, error);
+    if (status == WF_OK) {
+        status = start_server(p, error);
+    }
     for (uint32_t i = 1; i < p->children.count && status == WF_OK; i++) {
         status = start_child(p, &p->children.children[i], error);
     }

@@ -155,16 +155,6 @@ void wf_parent_check_end(struct parent *p)
 
 /* --- frames from the server
  * --------------------------------------------------------------------------- */
-static void say_hello(struct parent *p)
-{
-    struct wf_frame_hello hello = {.proto_min = WF_PROTOCOL_MIN,
-                                   .proto_max = WF_PROTOCOL_MAX,
-                                   .role = WF_ROLE_OBSERVER,
-                                   .pid = (uint64_t)getpid()};
-    snprintf(hello.job, sizeof hello.job, "%s", p->setup->job.name);
-    wf_frame_send(p->env, p->conn, WF_FRAME_hello, &hello, -1);
-}
-
 static void take_note(struct parent *p, const struct wf_frame_note *note)
 {
     wf_report_note(&p->report, note);
@@ -198,11 +188,17 @@ void wf_parent_take_frame(struct parent *p, const struct wf_wire_msg *wire)
         wf_parent_stop(p, true);
         return;
     }
+    if (!p->handshake.done) {
+        if (wf_handshake_observe(&p->handshake, p->env, p->conn, &p->token, p->setup->job.name,
+                                 &frame, &error) != WF_OK) {
+            wf_parent_complain(p, error.text);
+            wf_parent_stop(p, true);
+        }
+        p->greeted = p->greeted || p->handshake.done;
+        wf_frame_fini(&frame);
+        return;
+    }
     switch (frame.type) {
-    case WF_FRAME_challenge:
-        p->greeted = true;
-        say_hello(p);
-        break;
     case WF_FRAME_plan_report:
         wf_report_plan(&p->report, &frame.plan_report);
         wf_progress_plan(&p->progress, &frame.plan_report);

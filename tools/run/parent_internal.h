@@ -5,7 +5,7 @@
 #ifndef WEFT_TOOLS_RUN_PARENT_INTERNAL_H
 #define WEFT_TOOLS_RUN_PARENT_INTERNAL_H
 
-#include "actors/messages.h"
+#include "actors/handshake.h"
 #include "runtime/env.h"
 #include "runtime/loop.h"
 #include "tools/run/children.h"
@@ -36,6 +36,9 @@ struct parent {
     struct wf_timer timer; /* of the state: notes, stopping */
     enum parent_state state;
     char server[WF_ADDRESS_MAX];
+    char token_file[WF_PATH_MAX];
+    struct wf_token token;
+    struct wf_handshake handshake; /* of conn */
     char reader_prefix[64];
     uint64_t conn, started_ns;
     struct wf_timer reconnect;

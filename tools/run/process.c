@@ -11,6 +11,8 @@
 
 #include "tools/run/reach.h"
 
+#include "tools/run/token_file.h"
+
 #define SPIN_NS 20000
 
 static struct wf_process *of_signals(struct wf_watch *watch)
@@ -98,6 +100,11 @@ enum wf_status wf_process_init(struct wf_process *process, const struct wf_proce
                  options->rank);
         wf_stderr_log_init(&process->log, process->loop, who);
         if (workers > 0) {
+            char path[WF_PATH_MAX];
+            status = wf_token_of_job(options->token_file, options->job, options->job->name,
+                                     process->env, path, &process->token, error);
+        }
+        if (workers > 0 && status == WF_OK) {
             status = wf_transport_shm_new(process->loop, workers, &process->transport, error);
         }
     }
@@ -189,6 +196,7 @@ void wf_process_rank_options(const struct wf_process *process, const struct wf_r
     *rank_out = (struct wf_rank_options){
         .job = setup->job.name,
         .server = options->server,
+        .token = &process->token,
         .listen = "unix:@weft-rank-*",
         .side = options->side,
         .rank = options->rank,

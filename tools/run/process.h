@@ -25,7 +25,9 @@ struct wf_process_options {
     uint32_t rank;             /* a reader: its engine */
     const char *server;        /* NULL: the job file's */
     const char *reader_socket; /* NULL: no reader */
-    bool gate;                 /* descriptor 3 is a gate */
+    const char *token_file;    /* NULL: the job file's, or the run folder's */
+    const struct wf_job_file *job;
+    bool gate;    /* descriptor 3 is a gate */
     bool crowded; /* more ranks than cores here: a loop that spins takes another's core */
 };
 
@@ -39,6 +41,7 @@ struct wf_process {
     uint64_t spans_noted;  /* of the trace's `written`: what went out with notes */
     struct wf_watch signals, gate;
     char host[WF_HOST_MAX];
+    struct wf_token token; /* the job's; a reader has none */
     char gate_line[64];
     uint32_t gate_len;
     void (*gate_said)(void *user, const char *line); /* a line without its end; NULL: gate closed */
