@@ -52,28 +52,28 @@ def case_strangers():
     with Work() as work:
         right, wrong = token(work, "right"), token(work, "wrong")
         extra = f'server: {{listen: "127.0.0.1:0", token_file: {right}}}\n'
-        job = work.job(train="megatron:tp=2", infer="vllm:tp=2", versions=12, extra=extra)
+        job = work.job(train="megatron:tp=2", infer="vllm:tp=2", versions=40, extra=extra)
         other = work.job(train="megatron:tp=2", infer="vllm:tp=2", name="other", job="other")
-        with Watched(job) as running:
-            running.until("2/12|version 2")
-            address = server_address(running.process.pid)
-            refused = weft("run", job, "--rank", "infer:1", "--server", address, "--token-file", wrong)
-            check(refused.returncode == 1 and "did not prove" in refused.stderr, "a wrong token is refused", refused.stderr)
-            refused = weft("run", other, "--rank", "infer:1", "--server", address, "--token-file", right)
-            check(refused.returncode == 1 and "another job" in refused.stderr, "a rank of another job is refused", refused.stderr)
-            host, port = address.removeprefix("tcp:").rsplit(":", 1)
-            silent = [socket.create_connection((host, int(port))) for _ in range(50)]
-            noisy = [socket.create_connection((host, int(port))) for _ in range(50)]
-            for number, each in enumerate(noisy):
-                each.sendall(b"WFT1\0\0\0\0WFT1" + bytes([number, 0, 0, 0]) + bytes(number))
-            (code, report), text = running.end(), running.text
-            check(code == 0 and report["ok"], "the job never noticed", text)
-            check(all(version["attempt"] == 1 for version in report["versions"]), "not one attempt was lost")
-            check(text.count("refused a connection from tcp:127.0.0.1") <= 20, "the log has a few lines, not hundreds",
-                  text.count("refused a connection"))
-            check("did not prove that it knows the job's token" in text, "the log names the reason", text)
-            for each in silent + noisy:
-                each.close()
+        running = Watched(job)
+        running.until("2/12|version 2")
+        address = server_address(running.process.pid)
+        refused = weft("run", job, "--rank", "infer:1", "--server", address, "--token-file", wrong)
+        check(refused.returncode == 1 and "did not prove" in refused.stderr, "a wrong token is refused", refused.stderr)
+        refused = weft("run", other, "--rank", "infer:1", "--server", address, "--token-file", right)
+        check(refused.returncode == 1 and "another job" in refused.stderr, "a rank of another job is refused", refused.stderr)
+        host, port = address.removeprefix("tcp:").rsplit(":", 1)
+        silent = [socket.create_connection((host, int(port))) for _ in range(50)]
+        noisy = [socket.create_connection((host, int(port))) for _ in range(50)]
+        for number, each in enumerate(noisy):
+            each.sendall(b"WFT1\0\0\0\0WFT1" + bytes([number, 0, 0, 0]) + bytes(number))
+        (code, report), text = running.end(), running.text
+        check(code == 0 and report["ok"], "the job never noticed", text)
+        check(all(version["attempt"] == 1 for version in report["versions"]), "not one attempt was lost")
+        check(text.count("refused a connection from tcp:127.0.0.1") <= 20, "the log has a few lines, not hundreds",
+              text.count("refused a connection"))
+        check("did not prove that it knows the job's token" in text, "the log names the reason", text)
+        for each in silent + noisy:
+            each.close()
 
 
 if __name__ == "__main__":
