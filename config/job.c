@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "config/address.h"
+#include "config/host_name.h"
+#include "config/job_raw.h"
 #include "config/units.h"
 #include "config/yaml_check.h"
 
@@ -21,7 +23,7 @@ enum { SAID_MAX = 200, KEY_MAX = 64 };
 /* --- what libcyaml fills: NULL where a key is absent -------------------------------------------
  */
 struct raw_group {
-    char *name, *spec, *staging;
+    char *name, *spec, *staging, *host;
     enum wf_update_mode mode;
     char **ignore;
     unsigned ignore_count;
@@ -37,11 +39,6 @@ struct raw_policy {
     uint64_t *every, *validate_every;
     bool *drop_to_latest, *fill;
     int *extras;
-};
-
-struct raw_transport {
-    char *prefer, *interfaces;
-    bool *share_memory;
 };
 
 struct raw_timeouts {
@@ -66,6 +63,8 @@ struct raw_job {
     unsigned infer_count;
     struct raw_policy *policy;
     struct raw_transport *transport;
+    struct raw_fault *faults;
+    unsigned faults_count;
     struct raw_timeouts *timeouts;
     struct raw_server *server;
     struct raw_run *run;
@@ -100,6 +99,7 @@ static const cyaml_schema_field_t group_fields[] = {
     CYAML_FIELD_ENUM("mode", CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT, struct raw_group, mode,
                      mode_words, CYAML_ARRAY_LEN(mode_words)),
     TEXT("staging", staging, struct raw_group, 31),
+    TEXT("host", host, struct raw_group, WF_HOST_MAX - 1),
     CYAML_FIELD_SEQUENCE("ignore", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct raw_group,
                          ignore, &ignore_entry, 0, WF_IGNORE_MAX),
     CYAML_FIELD_END};
@@ -121,11 +121,6 @@ static const cyaml_schema_field_t policy_fields[] = {
                          struct raw_policy, extras, extras_words, CYAML_ARRAY_LEN(extras_words)),
     CYAML_FIELD_END};
 
-static const cyaml_schema_field_t transport_fields[] = {
-    TEXT("prefer", prefer, struct raw_transport, 31),
-    FLAG("share_memory", share_memory, struct raw_transport),
-    TEXT("interfaces", interfaces, struct raw_transport, WF_INTERFACES_TEXT - 1), CYAML_FIELD_END};
-
 #define TIMEOUT(name) TEXT(#name, name, struct raw_timeouts, 31)
 static const cyaml_schema_field_t timeout_fields[] = {
     TIMEOUT(connect), TIMEOUT(lease),   TIMEOUT(heartbeat), TIMEOUT(join),
@@ -145,15 +140,17 @@ static const cyaml_schema_field_t run_fields[] = {
 static const cyaml_schema_value_t group_entry = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct raw_group, group_fields)};
 
-#define COMMON_FIELDS                                                                          \
-    NEEDED_TEXT("job", job, struct raw_job, WF_JOB_NAME_MAX - 1),                              \
-        NEEDED_TEXT("model", model, struct raw_job, WF_PATH_MAX - 1),                          \
-        CYAML_FIELD_MAPPING("train", CYAML_FLAG_DEFAULT, struct raw_job, train, train_fields), \
-        MAPPING("policy", policy, struct raw_job, policy_fields),                              \
-        MAPPING("transport", transport, struct raw_job, transport_fields),                     \
-        MAPPING("timeouts", timeouts, struct raw_job, timeout_fields),                         \
-        MAPPING("server", server, struct raw_job, server_fields),                              \
-        MAPPING("run", run, struct raw_job, run_fields),                                       \
+#define COMMON_FIELDS                                                                            \
+    NEEDED_TEXT("job", job, struct raw_job, WF_JOB_NAME_MAX - 1),                                \
+        NEEDED_TEXT("model", model, struct raw_job, WF_PATH_MAX - 1),                            \
+        CYAML_FIELD_MAPPING("train", CYAML_FLAG_DEFAULT, struct raw_job, train, train_fields),   \
+        MAPPING("policy", policy, struct raw_job, policy_fields),                                \
+        MAPPING("transport", transport, struct raw_job, wf_job_transport_fields),                \
+        MAPPING("timeouts", timeouts, struct raw_job, timeout_fields),                           \
+        MAPPING("server", server, struct raw_job, server_fields),                                \
+        MAPPING("run", run, struct raw_job, run_fields),                                         \
+        CYAML_FIELD_SEQUENCE("faults", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct raw_job, \
+                             faults, &wf_job_fault_entry, 1, WF_FAULTS_MAX),                     \
         TEXT("report", report, struct raw_job, WF_PATH_MAX - 1)
 
 /* `infer` may be one group or a list of them: two schemas, chosen by what the document has. */
@@ -172,7 +169,8 @@ static const cyaml_schema_value_t single_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct raw_job, single_fields)};
 
 static const struct wf_yaml_reserved reserved_keys[] = {
-    {"families"}, {"faults"}, {"transport.transit_budget"}, {"transport.ucx"}, {"server.journal"},
+    {"families"},
+    {"server.journal"},
 };
 
 static void visit_fields(const cyaml_schema_field_t *fields, const char *before,
@@ -299,6 +297,14 @@ static enum wf_status take_group(const struct raw_group *raw, unsigned index,
                             "not supported yet), found \"%s\"",
                             index, group->staging);
     }
+    if (raw->host != NULL) {
+        enum wf_status status = wf_host_name_check(raw->host, error);
+        if (status != WF_OK) {
+            wf_error_prefix(error, "infer[%u].host", index);
+            return status;
+        }
+        copy_text(group->host, sizeof group->host, raw->host);
+    }
     group->mode = raw->mode;
     for (unsigned i = 0; i < raw->ignore_count; i++) {
         copy_text(group->ignore[i], sizeof group->ignore[i], raw->ignore[i]);
@@ -337,33 +343,6 @@ static enum wf_status take_policy(const struct raw_policy *raw, struct wf_job_fi
                             "policy.drop_to_latest needs train.publish: snapshot (a held version "
                             "is never dropped)");
     }
-    return WF_OK;
-}
-
-static enum wf_status take_transport(const struct raw_transport *raw, struct wf_job_file *job,
-                                     struct wf_error *error)
-{
-    copy_text(job->transport.prefer, sizeof job->transport.prefer, "auto");
-    job->transport.share_memory = true;
-    if (raw == NULL) {
-        return WF_OK;
-    }
-    if (raw->prefer != NULL) {
-        copy_text(job->transport.prefer, sizeof job->transport.prefer, raw->prefer);
-    }
-    if (strcmp(job->transport.prefer, "auto") != 0 && strcmp(job->transport.prefer, "shm") != 0) {
-        return wf_error_set(error, WF_UNSUPPORTED,
-                            "transport.prefer: expected auto or shm in this version, found \"%s\"",
-                            job->transport.prefer);
-    }
-    job->transport.share_memory = raw->share_memory == NULL || *raw->share_memory;
-    struct wf_interface_rules rules;
-    if (raw->interfaces != NULL && wf_interfaces_parse(raw->interfaces, &rules, error) != WF_OK) {
-        wf_error_prefix(error, "transport.interfaces");
-        return WF_INVALID;
-    }
-    copy_text(job->transport.interfaces, sizeof job->transport.interfaces,
-              raw->interfaces != NULL ? raw->interfaces : "");
     return WF_OK;
 }
 
@@ -458,7 +437,10 @@ static enum wf_status take_job(const struct raw_job *raw, struct wf_job_file *jo
         status = take_policy(raw->policy, job, error);
     }
     if (status == WF_OK) {
-        status = take_transport(raw->transport, job, error);
+        status = wf_job_take_transport(raw->transport, job, error);
+    }
+    if (status == WF_OK) {
+        status = wf_job_take_faults(raw->faults, raw->faults_count, job, error);
     }
     if (status == WF_OK) {
         status = take_timeouts(raw->timeouts, job, error);
@@ -541,12 +523,16 @@ enum wf_status wf_job_parse(const char *path, const char *text, size_t len,
     bool single = infer != NULL && infer->type == YAML_MAPPING_NODE;
     status = wf_yaml_check(&document, single ? single_fields : list_fields, reserved_keys,
                            sizeof reserved_keys / sizeof reserved_keys[0], error);
-    yaml_document_delete(&document);
-    if (status != WF_OK) {
-        return status;
-    }
     struct wf_job_file *job = calloc(1, sizeof *job);
     WF_ASSERT(job != NULL);
+    if (status == WF_OK) {
+        status = wf_job_take_ucx(&document, job, error);
+    }
+    yaml_document_delete(&document);
+    if (status != WF_OK) {
+        free(job);
+        return status;
+    }
     unsigned one = 1;
     snprintf(job->path, sizeof job->path, "%s", path);
     status = load_values(text, len, single ? &single_schema : &list_schema, single ? &one : NULL,

@@ -16,8 +16,16 @@
 #include "config/interfaces.h"
 #include "config/launcher.h"
 #include "runtime/status.h"
+#include "transports/fault.h"
 
-enum { WF_GROUPS_MAX = 64, WF_IGNORE_MAX = 64, WF_PATH_MAX = 1024 };
+enum {
+    WF_GROUPS_MAX = 64,
+    WF_IGNORE_MAX = 64,
+    WF_PATH_MAX = 1024,
+    WF_JOB_TRANSPORT_NAME = 16,
+    WF_JOB_UCX_MAX = 64,
+    WF_FAULT_RANKS_MAX = 64,
+};
 
 /* Which ranks of a job a launcher starts: its rank 0 is the first of them, train ranks first. */
 enum wf_job_part { WF_PART_ALL, WF_PART_TRAIN, WF_PART_INFER };
@@ -26,9 +34,22 @@ struct wf_job_group {
     char name[WF_LABEL_MAX];
     char spec[WF_SPEC_MAX];
     enum wf_update_mode mode;
-    char staging[32]; /* "host" */
+    char staging[32];       /* "host" */
+    char host[WF_HOST_MAX]; /* test: the name of the host that its ranks are taken to be on */
     char ignore[WF_IGNORE_MAX][WF_NAME_MAX];
     uint32_t ignore_count;
+};
+
+struct wf_job_ucx_option {
+    char name[64], value[256]; /* UCX's own: "TLS", "tcp" */
+};
+
+/* What goes wrong on purpose with reads of inference ranks. */
+struct wf_job_fault {
+    struct wf_fault fault;
+    char transport[WF_JOB_TRANSPORT_NAME];          /* "": any */
+    uint64_t seed;                                  /* of the draws; default 1 */
+    uint32_t ranks[WF_FAULT_RANKS_MAX], rank_count; /* 0: all */
 };
 
 struct wf_job_file {
@@ -48,10 +69,16 @@ struct wf_job_file {
         bool extras_refuse; /* extra tensors in an HF folder: refuse instead of warn */
     } policy;
     struct {
-        char prefer[32];   /* "auto" or "shm" */
+        char prefer[WF_TRANSPORTS_MAX][WF_JOB_TRANSPORT_NAME]; /* "shm", "ucx" */
+        uint32_t prefer_count;                                 /* 0: auto */
         bool share_memory; /* test: false makes trainers use memory that cannot be mapped */
         char interfaces[WF_INTERFACES_TEXT]; /* rules (config/interfaces.h), or "" */
+        uint64_t transit_bytes;              /* of one rank: in flight and packed; default 64 MiB */
+        struct wf_job_ucx_option ucx[WF_JOB_UCX_MAX];
+        uint32_t ucx_count;
     } transport;
+    struct wf_job_fault faults[WF_FAULTS_MAX];
+    uint32_t fault_count;
     struct wf_timeouts timeouts;
     struct {
         /* With their schemes (config/address.h). */

@@ -1,4 +1,4 @@
-/* units.c - a number and a unit of time. */
+/* units.c - a number and a unit. */
 #include "config/units.h"
 
 #include <stddef.h>
@@ -17,7 +17,11 @@ static const struct unit durations[] = {
     {"h", 3600ULL * 1000000000},
 };
 
-bool wf_parse_duration(const char *text, uint64_t *ns_out)
+static const struct unit sizes[] = {
+    {"B", 1}, {"KiB", 1ULL << 10}, {"MiB", 1ULL << 20}, {"GiB", 1ULL << 30}, {"TiB", 1ULL << 40},
+};
+
+static bool parse(const char *text, const struct unit *units, size_t count, uint64_t *value_out)
 {
     size_t digits = strspn(text, "0123456789");
     if (digits == 0 || digits > 18 || (text[0] == '0' && digits > 1)) {
@@ -27,15 +31,25 @@ bool wf_parse_duration(const char *text, uint64_t *ns_out)
     for (size_t i = 0; i < digits; i++) {
         value = value * 10 + (uint64_t)(text[i] - '0');
     }
-    for (size_t i = 0; i < sizeof durations / sizeof durations[0]; i++) {
-        if (strcmp(text + digits, durations[i].name) == 0) {
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(text + digits, units[i].name) == 0) {
             uint64_t product;
-            if (__builtin_mul_overflow(value, durations[i].factor, &product)) {
+            if (__builtin_mul_overflow(value, units[i].factor, &product)) {
                 return false;
             }
-            *ns_out = product;
+            *value_out = product;
             return true;
         }
     }
     return false;
+}
+
+bool wf_parse_duration(const char *text, uint64_t *ns_out)
+{
+    return parse(text, durations, sizeof durations / sizeof durations[0], ns_out);
+}
+
+bool wf_parse_bytes(const char *text, uint64_t *bytes_out)
+{
+    return parse(text, sizes, sizeof sizes / sizeof sizes[0], bytes_out);
 }

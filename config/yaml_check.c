@@ -64,12 +64,17 @@ enum wf_status wf_yaml_parse(const char *text, size_t len, yaml_document_t *docu
 
 const yaml_node_t *wf_yaml_root_value(yaml_document_t *document, const char *key)
 {
-    yaml_node_t *root = yaml_document_get_root_node(document);
-    if (root == NULL || root->type != YAML_MAPPING_NODE) {
+    return wf_yaml_value(document, yaml_document_get_root_node(document), key);
+}
+
+const yaml_node_t *wf_yaml_value(yaml_document_t *document, const yaml_node_t *mapping,
+                                 const char *key)
+{
+    if (mapping == NULL || mapping->type != YAML_MAPPING_NODE) {
         return NULL;
     }
-    for (yaml_node_pair_t *pair = root->data.mapping.pairs.start;
-         pair < root->data.mapping.pairs.top; pair++) {
+    for (const yaml_node_pair_t *pair = mapping->data.mapping.pairs.start;
+         pair < mapping->data.mapping.pairs.top; pair++) {
         yaml_node_t *name = yaml_document_get_node(document, pair->key);
         if (name->type == YAML_SCALAR_NODE && name->data.scalar.length == strlen(key) &&
             memcmp(name->data.scalar.value, key, strlen(key)) == 0) {
@@ -287,6 +292,8 @@ static enum wf_status check_value(const struct walk *walk, const cyaml_schema_va
         return check_mapping(walk, schema->mapping.fields, node, path, depth);
     case CYAML_SEQUENCE:
         return check_sequence(walk, schema, node, path, depth);
+    case CYAML_IGNORE:
+        return WF_OK;
     default:
         return check_scalar(walk, schema, node, path);
     }

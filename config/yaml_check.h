@@ -26,9 +26,13 @@ struct wf_yaml_reserved {
  * errors, no or several documents, aliases, and NUL in strings. */
 enum wf_status wf_yaml_parse(const char *text, size_t len, yaml_document_t *document_out,
                              struct wf_error *error);
+/* The value of `key` in a mapping, or NULL. */
+const yaml_node_t *wf_yaml_value(yaml_document_t *document, const yaml_node_t *mapping,
+                                 const char *key);
 /* The value of `key` in the root mapping, or NULL. */
 const yaml_node_t *wf_yaml_root_value(yaml_document_t *document, const char *key);
-/* Checks the whole document against `fields` of its root mapping. `reserved` (count of them)
+/* Checks the whole document against `fields` of its root mapping; values that the schema ignores
+ * are the caller's to check. `reserved` (count of them)
  * are dotted paths that are refused as "not supported yet". */
 enum wf_status wf_yaml_check(yaml_document_t *document, const cyaml_schema_field_t *fields,
                              const struct wf_yaml_reserved *reserved, size_t reserved_count,

@@ -52,16 +52,37 @@ static const struct {
      "expected true or false, found \"yes\""},
     {"unknown word", HEAD INFER "policy: {commit: some}\n", "one of all, each"},
     {"later key", HEAD INFER "families: [a.yaml]\n", "families is not supported yet"},
-    {"later inner key", HEAD INFER "transport: {ucx: {}}\n", "transport.ucx is not supported yet"},
     {"duration", HEAD INFER "timeouts: {round: 5}\n",
      "timeouts.round: expected a duration such as"},
     {"zero duration", HEAD INFER "timeouts: {round: 0s}\n", "timeouts.round"},
     {"lease under heartbeat", HEAD INFER "timeouts: {lease: 1s, heartbeat: 2s}\n",
      "must be shorter"},
-    {"later key below", HEAD INFER "transport: {transit_budget: 1GiB}\n", "not supported yet"},
     {"timeout of no time", HEAD INFER "timeouts: {repeat: 1us}\n", "from 1ms to 1000h"},
     {"timeout for ever", HEAD INFER "timeouts: {round: 5124095h}\n", "from 1ms to 1000h"},
-    {"transport", HEAD INFER "transport: {prefer: nccl}\n", "expected auto or shm"},
+    {"transport", HEAD INFER "transport: {prefer: nccl}\n", "transport.prefer: expected auto, or"},
+    {"transport twice", HEAD INFER "transport: {prefer: \"shm,shm\"}\n", "each once"},
+    {"auto in a list", HEAD INFER "transport: {prefer: \"shm,auto\"}\n", "transport.prefer"},
+    {"a comma too many", HEAD INFER "transport: {prefer: \"shm,\"}\n", "ends in a comma"},
+    {"no budget", HEAD INFER "transport: {transit_budget: 1000}\n",
+     "transport.transit_budget: expected bytes such as"},
+    {"a tiny budget", HEAD INFER "transport: {transit_budget: 4KiB}\n", "from 1MiB to 1TiB"},
+    {"ucx is no mapping", HEAD INFER "transport: {ucx: tcp}\n",
+     "line 5: transport.ucx: expected a mapping"},
+    {"a name that UCX cannot have", HEAD INFER "transport: {ucx: {tls: tcp}}\n", "capital letters"},
+    {"an option of ucx twice", HEAD INFER "transport: {ucx: {TLS: tcp, TLS: self}}\n",
+     "transport.ucx: an option is given a second time"},
+    {"an option of ucx with a list", HEAD INFER "transport: {ucx: {TLS: [tcp]}}\n", "one text"},
+    {"a fault of no kind", HEAD INFER "faults: [{at: 1}]\n", "faults[0].kind is missing"},
+    {"a fault of another kind", HEAD INFER "faults: [{kind: fire, at: 1}]\n", "one of flip_wire"},
+    {"a fault that never comes", HEAD INFER "faults: [{kind: drop}]\n", "give at"},
+    {"a fault at no read", HEAD INFER "faults: [{kind: drop, at: 0}]\n", "faults[0].at"},
+    {"a fault too often", HEAD INFER "faults: [{kind: drop, rate: 1000001}]\n", "faults[0].rate"},
+    {"a delay of no time", HEAD INFER "faults: [{kind: delay, at: 1}]\n", "faults[0].delay"},
+    {"a delay of something else", HEAD INFER "faults: [{kind: drop, at: 1, delay: 1s}]\n",
+     "faults[0].delay"},
+    {"a fault of another transport", HEAD INFER "faults: [{kind: drop, at: 1, transport: x}]\n",
+     "expected shm or ucx"},
+    {"a host with a blank", HEAD "infer: {spec: x, host: \"a b\"}\n", "infer[0].host"},
     {"every 0", HEAD INFER "policy: {every: 0}\n", "policy.every: expected 1 or more"},
     {"versions 0", HEAD INFER "run: {versions: 0}\n", "run.versions: expected 1 or more"},
     {"drop needs snapshot", HEAD INFER "policy: {drop_to_latest: true}\n",
@@ -133,7 +154,10 @@ Test(job, everything_given)
         "  - {spec: \"vllm:tp=2\", mode: in_place}\n"
         "policy: {commit: each, every: 3, drop_to_latest: true, validate_every: 0, fill: false, "
         "extras: refuse}\n"
-        "transport: {prefer: shm, share_memory: false}\n"
+        "transport: {prefer: \"ucx, shm\", share_memory: false, transit_budget: 16MiB, "
+        "ucx: {TLS: \"tcp,self\", UCX_RNDV_THRESH: 8k}}\n"
+        "faults: [{kind: flip_wire, at: 2, ranks: [0, 3], transport: ucx, seed: 9}, "
+        "{kind: delay, rate: 20, delay: 5ms}]\n"
         "timeouts: {connect: 1s, lease: 9s, heartbeat: 500ms, join: 2m, plan: 1s, round: 7s, "
         "quiesce: 1s, flip: 1s, repeat: 200ms}\n"
         "server: {listen: \"127.0.0.1:0\"}\nrun: {versions: 12, readers: false, skip_pause: "
@@ -157,6 +181,23 @@ Test(job, everything_given)
     cr_assert_not(job->policy.fill);
     cr_assert(job->policy.extras_refuse);
     cr_assert_not(job->transport.share_memory);
+    cr_assert_eq(job->transport.prefer_count, 2);
+    cr_assert_str_eq(job->transport.prefer[0], "ucx");
+    cr_assert_str_eq(job->transport.prefer[1], "shm");
+    cr_assert_eq(job->transport.transit_bytes, 16 << 20);
+    cr_assert_eq(job->transport.ucx_count, 2);
+    cr_assert_str_eq(job->transport.ucx[0].value, "tcp,self");
+    cr_assert_str_eq(job->transport.ucx[1].name, "UCX_RNDV_THRESH");
+    cr_assert_eq(job->fault_count, 2);
+    cr_assert_eq(job->faults[0].fault.kind, WF_FAULT_FLIP_WIRE);
+    cr_assert_eq(job->faults[0].fault.at, 2);
+    cr_assert_eq(job->faults[0].rank_count, 2);
+    cr_assert_eq(job->faults[0].ranks[1], 3);
+    cr_assert_str_eq(job->faults[0].transport, "ucx");
+    cr_assert_eq(job->faults[0].seed, 9);
+    cr_assert_eq(job->faults[1].fault.per_million, 20);
+    cr_assert_eq(job->faults[1].fault.delay_ns, 5000000);
+    cr_assert_eq(job->faults[1].rank_count, 0);
     cr_assert_eq(job->timeouts.round_ns, 7000000000);
     cr_assert_eq(job->timeouts.repeat_ns, 200000000);
     cr_assert_str_eq(job->server.listen, "tcp:127.0.0.1:0");

@@ -36,3 +36,22 @@ Test(units, durations)
         cr_assert_eq(value, durations[i].value, "\"%s\"", durations[i].text);
     }
 }
+
+static const struct {
+    const char *text;
+    bool good;
+    uint64_t value;
+} sizes[] = {
+    {"64MiB", true, 64 << 20},  {"1B", true, 1},     {"3KiB", true, 3072},
+    {"2GiB", true, 1ULL << 31}, {"64", false, 0},    {"64MB", false, 0},
+    {"-1MiB", false, 0},        {"1 MiB", false, 0}, {"16777216TiB", false, 0},
+};
+
+Test(units, sizes)
+{
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        uint64_t value = 0;
+        cr_assert_eq(wf_parse_bytes(sizes[i].text, &value), sizes[i].good, "\"%s\"", sizes[i].text);
+        cr_assert_eq(value, sizes[i].value, "\"%s\"", sizes[i].text);
+    }
+}
