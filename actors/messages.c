@@ -195,3 +195,20 @@ enum wf_status wf_frame_send(struct wf_env *env, uint64_t conn, enum wf_frame_ty
     }
     return status;
 }
+
+enum wf_status wf_frame_payload(enum wf_frame_type type, const void *fields,
+                                struct wf_payload **payload_out, struct wf_error *error)
+{
+    uint8_t *bytes = NULL;
+    size_t len = 0;
+    enum wf_status status = wf_frame_encode(type, fields, &bytes, &len, error);
+    if (status != WF_OK) {
+        return status;
+    }
+    struct wf_payload *payload = wf_payload_new(bytes, len);
+    if (payload == NULL) {
+        return wf_error_set(error, WF_NO_MEMORY, "no memory for a frame of %zu bytes", len);
+    }
+    *payload_out = payload;
+    return WF_OK;
+}

@@ -100,7 +100,11 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
     F(U64, bytes_unique, UINT64_MAX) F(U64, bytes_moved, UINT64_MAX)                         \
     F(U64, egress_max, UINT64_MAX) F(U64, egress_ranks, UINT32_MAX)                          \
     F(U64, ingress_max, UINT64_MAX) F(U64, build_ns, UINT64_MAX)
-#define WF_FIELDS_heartbeat(F) F(U64, sequence, UINT64_MAX) F(U64, sent_ns, UINT64_MAX)
+/* `members` is the epoch of the newest MEMBERS and `round` the newest round that the rank has, so that
+ * what it has is not repeated. */
+#define WF_FIELDS_heartbeat(F)                               \
+    F(U64, sequence, UINT64_MAX) F(U64, sent_ns, UINT64_MAX) \
+    F(U64, members, UINT64_MAX) F(KEY, round, 0)
 #define WF_FIELDS_lease(F)                                                          \
     F(U64, term, UINT64_MAX) F(U64, epoch, UINT64_MAX) F(U64, sequence, UINT64_MAX) \
     F(U64, sent_ns, UINT64_MAX) /* the heartbeat's, echoed: the lease counts from it */
@@ -272,6 +276,10 @@ const char *wf_frame_name(int type); /* "hello"; "unknown" */
 /* Encodes and sends on a connection of `env`; `fd` or -1. */
 enum wf_status wf_frame_send(struct wf_env *env, uint64_t conn, enum wf_frame_type type,
                              const void *fields, int fd);
+/* The encoded frame for many connections (env's send_shared), with one reference; errors as
+ * wf_frame_encode. */
+enum wf_status wf_frame_payload(enum wf_frame_type type, const void *fields,
+                                struct wf_payload **payload_out, struct wf_error *error);
 /* Writes the tables of docs/protocol.md as Markdown. */
 #include <stdio.h>
 void wf_frame_describe(FILE *out);

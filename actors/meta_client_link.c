@@ -91,6 +91,14 @@ static void arm_beat(struct wf_meta_client *client)
                  wf_client_now(client) + client->rank->options.timeouts.heartbeat_ns);
 }
 
+static uint64_t newest_members(const struct wf_meta_client *client)
+{
+    if (client->members_wait) {
+        return client->members.members.epoch;
+    }
+    return client->planning ? client->planning_epoch : client->planned_epoch;
+}
+
 static void on_beat(struct wf_timer *timer)
 {
     struct wf_meta_client *client =
@@ -99,7 +107,9 @@ static void on_beat(struct wf_timer *timer)
         return;
     }
     const struct wf_frame_heartbeat heartbeat = {.sequence = ++client->sequence,
-                                                 .sent_ns = wf_client_now(client)};
+                                                 .sent_ns = wf_client_now(client),
+                                                 .members = newest_members(client),
+                                                 .round = client->round};
     wf_client_send_now(client, WF_FRAME_heartbeat, &heartbeat);
     arm_beat(client);
 }

@@ -8,7 +8,7 @@
 
 #include "actors/meta_server_internal.h"
 
-enum { ATTEMPTS_DEFAULT = 3 };
+enum { ATTEMPTS_DEFAULT = 3, WF_SERVER_ADVANCE = 0x3a0 };
 
 uint64_t wf_server_now(const struct wf_meta_server *server)
 {
@@ -46,38 +46,8 @@ void wf_server_rank_text(const struct wf_server_rank *rank, char *text, size_t b
     }
 }
 
-/* --- connections ------------------------------------------------------------------------------ */
-static struct wf_server_conn **conn_slot(struct wf_meta_server *server, uint64_t id)
-{
-    struct wf_server_conn **slot = &server->buckets[id % WF_SERVER_BUCKETS];
-    while (*slot != NULL && (*slot)->id != id) {
-        slot = &(*slot)->next;
-    }
-    return slot;
-}
-
-struct wf_server_conn *wf_server_conn_find(struct wf_meta_server *server, uint64_t id)
-{
-    return *conn_slot(server, id);
-}
-
-static void forget_conn(struct wf_meta_server *server, uint64_t id)
-{
-    struct wf_server_conn **slot = conn_slot(server, id);
-    struct wf_server_conn *conn = *slot;
-    if (conn != NULL) {
-        *slot = conn->next;
-        wf_frame_fini(&conn->hello);
-        free(conn);
-    }
-}
-
-void wf_server_conn_drop(struct wf_meta_server *server, uint64_t id)
-{
-    server->env->ops->close(server->env, id);
-    forget_conn(server, id);
-}
-
+/* --- sending ------------------------------------------------------------------------------------
+ */
 static void send_on(struct wf_meta_server *server, uint64_t conn, enum wf_frame_type type,
                     const void *fields)
 {
@@ -93,27 +63,41 @@ void wf_server_send(struct wf_meta_server *server, const struct wf_server_rank *
     }
 }
 
-void wf_server_send_observers(struct wf_meta_server *server, enum wf_frame_type type,
-                              const void *fields)
+void wf_server_send_shared(struct wf_meta_server *server, const struct wf_server_rank *rank,
+                           struct wf_payload *payload)
 {
-    for (int i = 0; i < WF_SERVER_BUCKETS; i++) {
-        for (struct wf_server_conn *conn = server->buckets[i]; conn != NULL; conn = conn->next) {
-            if (conn->kind == WF_CONN_OBSERVER) {
-                send_on(server, conn->id, type, fields);
-            }
-        }
+    if (rank->conn != 0) {
+        server->env->ops->send_shared(server->env, rank->conn, payload);
     }
 }
 
+void wf_server_shared_drop(struct wf_server_shared *shared)
+{
+    wf_payload_release(shared->payload);
+    shared->payload = NULL;
+}
+
+struct wf_payload *wf_server_shared_frame(struct wf_meta_server *server,
+                                          struct wf_server_shared *shared, uint64_t of,
+                                          enum wf_frame_type type, const void *fields)
+{
+    if (shared->payload != NULL && shared->of == of) {
+        return shared->payload;
+    }
+    struct wf_error error = {0};
+    wf_server_shared_drop(shared);
+    shared->of = of;
+    if (wf_frame_payload(type, fields, &shared->payload, &error) != WF_OK) {
+        wf_server_end(server, error.status, "%s", error.text);
+        return NULL;
+    }
+    return shared->payload;
+}
+
+/* --- connections ------------------------------------------------------------------------------ */
 static void on_opened(struct wf_meta_server *server, const struct wf_wire_msg *wire)
 {
-    struct wf_server_conn *conn = calloc(1, sizeof *conn);
-    WF_ASSERT(conn != NULL);
-    conn->id = wire->conn;
-    conn->since_ns = wf_server_now(server);
-    conn->next = server->buckets[wire->conn % WF_SERVER_BUCKETS];
-    server->buckets[wire->conn % WF_SERVER_BUCKETS] = conn;
-    snprintf(conn->address, sizeof conn->address, "%.*s", WF_PEER_TEXT - 1, wire->text);
+    struct wf_server_conn *conn = wf_server_conn_open(server, wire->conn, wire->text);
     wf_handshake_open(&conn->handshake, server->env, conn->id, &server->token, server->term);
 }
 
@@ -128,7 +112,7 @@ static void on_closed(struct wf_meta_server *server, const struct wf_wire_msg *w
         conn->rank->conn = 0;
         wf_server_on_rank_closed(server, conn->rank);
     }
-    forget_conn(server, id);
+    wf_server_conn_forget(server, id);
 }
 
 /* --- dispatch --------------------------------------------------------------------------------- */
@@ -221,6 +205,7 @@ static void on_frame(struct wf_meta_server *server, const struct wf_wire_msg *wi
     wf_frame_fini(&frame);
     conn = wf_server_conn_find(server, wire->conn);
     if (status != WF_OK && conn != NULL) {
+        wf_refusals_log(&server->refusals, server->loop, conn->address, error.text);
         refuse(server, wire->conn, &error);
         if (conn->kind == WF_CONN_RANK && conn->rank->conn == wire->conn) {
             conn->rank->conn = 0;
@@ -229,10 +214,24 @@ static void on_frame(struct wf_meta_server *server, const struct wf_wire_msg *wi
     }
 }
 
+/* After what is in the inbox by now: a crowd that answers together is looked at once. */
+static void advance_soon(struct wf_meta_server *server)
+{
+    if (!server->advance_out) {
+        server->advance_out = true;
+        wf_send(&server->actor, &server->advance);
+    }
+}
+
 static enum wf_verdict on_message(struct wf_actor *self, struct wf_msg *msg)
 {
     struct wf_meta_server *server = (struct wf_meta_server *)self;
     const struct wf_wire_msg *wire = (const struct wf_wire_msg *)msg;
+    if (msg->kind == WF_SERVER_ADVANCE) {
+        server->advance_out = false;
+        wf_server_advance(server);
+        return WF_KEEP;
+    }
     if (server->state == WF_SERVER_ENDED) {
         return WF_FREE;
     }
@@ -249,7 +248,7 @@ static enum wf_verdict on_message(struct wf_actor *self, struct wf_msg *msg)
     default:
         WF_ASSERT(!"a message that the server knows");
     }
-    wf_server_advance(server);
+    advance_soon(server);
     return WF_FREE;
 }
 
@@ -313,11 +312,11 @@ void wf_server_end(struct wf_meta_server *server, enum wf_status status, const c
             send_end(server, server->ranks[i].conn);
         }
     }
-    for (int i = 0; i < WF_SERVER_BUCKETS; i++) {
-        for (struct wf_server_conn *conn = server->buckets[i]; conn != NULL; conn = conn->next) {
-            if (conn->kind == WF_CONN_CANDIDATE || conn->kind == WF_CONN_OBSERVER) {
-                send_end(server, conn->id);
-            }
+    static const enum wf_conn_kind others[] = {WF_CONN_CANDIDATE, WF_CONN_OBSERVER};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        for (struct wf_server_conn *conn = server->conns[others[i]].first; conn != NULL;
+             conn = conn->after) {
+            send_end(server, conn->id);
         }
     }
 }
@@ -380,22 +379,6 @@ void wf_server_advance(struct wf_meta_server *server)
     } while (server->again);
 }
 
-/* Strangers who say nothing cost a bounded time. */
-static void drop_silent(struct wf_meta_server *server)
-{
-    uint64_t now = wf_server_now(server), limit = server->options.timeouts.connect_ns;
-    for (int i = 0; i < WF_SERVER_BUCKETS; i++) {
-        struct wf_server_conn *conn = server->buckets[i];
-        while (conn != NULL) {
-            struct wf_server_conn *next = conn->next;
-            if (conn->kind == WF_CONN_STRANGER && now - conn->since_ns > limit) {
-                wf_server_conn_drop(server, conn->id);
-            }
-            conn = next;
-        }
-    }
-}
-
 static void arm_tick(struct wf_meta_server *server)
 {
     const struct wf_timeouts *t = &server->options.timeouts;
@@ -410,10 +393,11 @@ static void on_tick(struct wf_timer *timer)
     uint64_t now = wf_server_now(server);
     wf_server_excuse_own_absence(server);
     if (server->state < WF_SERVER_ENDING) {
-        drop_silent(server);
+        wf_server_drop_silent(server);
         wf_server_check_leases(server);
         if (now >= server->repeat_ns) {
             server->repeat_ns = now + server->options.timeouts.repeat_ns;
+            server->repeats++;
             for (uint32_t i = 0; i < server->rank_count; i++) {
                 wf_server_repeat(server, &server->ranks[i]);
             }
@@ -509,6 +493,7 @@ enum wf_status wf_meta_server_new(struct wf_loop *loop, const struct wf_server_o
     }
     server->options.token = NULL;
     wf_actor_init(&server->actor, loop, "meta_server", on_message);
+    server->advance = (struct wf_msg){.kind = WF_SERVER_ADVANCE, .lane = WF_LANE_CONTROL};
     server->tick = (struct wf_timer){.fire = on_tick, .name = "meta_server tick"};
     server->term = 1 + server->env->ops->wall_s(server->env);
     server->epoch = 1;
@@ -543,6 +528,8 @@ void wf_meta_server_free(struct wf_meta_server *server)
     close_all(server);
     wf_actor_close(&server->actor);
     wf_actor_fini(&server->actor);
+    wf_server_shared_drop(&server->members_frame);
+    wf_server_shared_drop(&server->open_frame);
     free(server->ranks);
     free(server->engines);
     free(server->engine_ranks);

@@ -8,8 +8,13 @@
 #include "actors/meta_server_internal.h"
 
 /* --- members ---------------------------------------------------------------------------------- */
-void wf_server_send_members(struct wf_meta_server *server, struct wf_server_rank *only)
+/* The frame, made once for each list: it changes only with its epoch. */
+static struct wf_payload *members_frame(struct wf_meta_server *server)
 {
+    struct wf_server_shared *shared = &server->members_frame;
+    if (shared->payload != NULL && shared->of == server->members_epoch) {
+        return shared->payload;
+    }
     struct wf_frame_members members = {.term = server->term,
                                        .epoch = server->members_epoch,
                                        .groups = server->groups,
@@ -30,16 +35,27 @@ void wf_server_send_members(struct wf_meta_server *server, struct wf_server_rank
         memcpy(peer->host, rank->host, sizeof peer->host);
         memcpy(peer->address, rank->address, sizeof peer->address);
     }
+    struct wf_payload *payload =
+        wf_server_shared_frame(server, shared, server->members_epoch, WF_FRAME_members, &members);
+    free(members.peers);
+    return payload;
+}
+
+void wf_server_send_members(struct wf_meta_server *server, struct wf_server_rank *only)
+{
+    struct wf_payload *payload = members_frame(server);
+    if (payload == NULL) {
+        return;
+    }
     if (only != NULL) {
-        wf_server_send(server, only, WF_FRAME_members, &members);
-    } else {
-        for (uint32_t i = 0; i < server->rank_count; i++) {
-            if (server->ranks[i].presence == WF_PRESENT) {
-                wf_server_send(server, &server->ranks[i], WF_FRAME_members, &members);
-            }
+        wf_server_send_shared(server, only, payload);
+        return;
+    }
+    for (uint32_t i = 0; i < server->rank_count; i++) {
+        if (server->ranks[i].presence == WF_PRESENT) {
+            wf_server_send_shared(server, &server->ranks[i], payload);
         }
     }
-    free(members.peers);
 }
 
 /* A job starts when everybody has joined; who has not by then ends it. */

@@ -19,7 +19,9 @@
 #include "actors/meta_server.h"
 
 enum {
-    WF_SERVER_BUCKETS = 256,  /* of connections by id */
+    WF_SERVER_BUCKETS = 4096, /* of connections by id */
+    WF_STRANGERS_SPARE = 512, /* connections that have not said who they are, beside one a rank */
+    WF_REPEATS_KNOWN = 8,     /* so seldom is repeated what a rank says it has */
     WF_PUBLISHED_MAX = 2,     /* versions of a train rank that wait: snapshot slots */
     WF_RETIRED_MAX = 8,       /* replaced incarnations remembered for each rank */
     WF_LEASE_MARGIN_PART = 8, /* the server's margin: a lease's 8th, for clocks that drift */
@@ -70,6 +72,10 @@ struct wf_server_rank {
     bool in_place;      /* its mode: it pauses at OPEN and reads into what it serves from */
     bool welcome_clean;
     uint64_t welcome_epoch;
+    uint32_t candidates; /* connections that claim its identity */
+    /* what its newest heartbeat says it has */
+    uint64_t has_members;
+    struct wf_round_key has_round;
     struct wf_version live;
     bool serving, resume_asked;
     /* --- the plan */
@@ -122,16 +128,29 @@ struct wf_server_notice {
 };
 
 enum wf_conn_kind { WF_CONN_STRANGER, WF_CONN_CANDIDATE, WF_CONN_RANK, WF_CONN_OBSERVER };
+enum { WF_CONN_KINDS = WF_CONN_OBSERVER + 1 };
 
 struct wf_server_conn {
-    struct wf_server_conn *next;
+    struct wf_server_conn *next;           /* in its bucket */
+    struct wf_server_conn *before, *after; /* of its kind, in the order of becoming it */
     uint64_t id;
     enum wf_conn_kind kind;
-    struct wf_server_rank *rank;
+    struct wf_server_rank *rank; /* CANDIDATE, RANK */
     uint64_t since_ns;
     struct wf_handshake handshake;
     char address[WF_PEER_TEXT]; /* the other end's, for the log */
     struct wf_frame hello;      /* CANDIDATE: owns */
+};
+
+struct wf_server_conn_list {
+    struct wf_server_conn *first, *last;
+    uint32_t count;
+};
+
+/* An encoded frame that many get, and when or of what it was made. */
+struct wf_server_shared {
+    struct wf_payload *payload; /* holds; NULL: none */
+    uint64_t of;
 };
 
 struct wf_meta_server {
@@ -144,6 +163,7 @@ struct wf_meta_server {
     struct wf_refusals refusals;
     uint64_t listener;
     struct wf_server_conn *buckets[WF_SERVER_BUCKETS];
+    struct wf_server_conn_list conns[WF_CONN_KINDS];
     struct wf_server_rank *ranks; /* train ranks, then infer ranks */
     uint32_t rank_count;
     struct wf_server_engine *engines;
@@ -175,9 +195,13 @@ struct wf_meta_server {
     struct wf_frame_plan_report plan_report;
 
     struct wf_timer tick;
-    uint64_t tick_ns;   /* the last one */
-    uint64_t repeat_ns; /* when unanswered frames are repeated next */
-    bool again;         /* facts changed during wf_server_advance */
+    uint64_t tick_ns;      /* the last one */
+    uint64_t repeat_ns;    /* when unanswered frames are repeated next */
+    bool again;            /* facts changed during wf_server_advance */
+    struct wf_msg advance; /* to itself, behind what is in the inbox: time to advance */
+    bool advance_out;
+    struct wf_server_shared members_frame, open_frame;
+    uint32_t repeats; /* times that unanswered frames were repeated */
     struct wf_error end;
     uint64_t ending_ns;
 };
@@ -188,10 +212,14 @@ struct wf_meta_server {
 void wf_server_advance(struct wf_meta_server *server);
 void wf_server_send(struct wf_meta_server *server, const struct wf_server_rank *rank,
                     enum wf_frame_type type, const void *fields);
-void wf_server_send_observers(struct wf_meta_server *server, enum wf_frame_type type,
-                              const void *fields);
-struct wf_server_conn *wf_server_conn_find(struct wf_meta_server *server, uint64_t id);
-void wf_server_conn_drop(struct wf_meta_server *server, uint64_t id); /* closes and forgets it */
+/* A payload that others get too. */
+void wf_server_send_shared(struct wf_meta_server *server, const struct wf_server_rank *rank,
+                           struct wf_payload *payload);
+/* Gives the frame encoded, made anew unless it was made of `of`. NULL: it is too long, and the
+ * server has ended the job with that reason. */
+struct wf_payload *wf_server_shared_frame(struct wf_meta_server *server,
+                                          struct wf_server_shared *shared, uint64_t of,
+                                          enum wf_frame_type type, const void *fields);
 /* Durable before it returns, or the server stops and this is false. */
 bool wf_server_journal(struct wf_meta_server *server, const struct wf_journal_record *record);
 /* Ends the job: everybody is told. CLOSED: it is over as it should be. */
@@ -208,6 +236,22 @@ void wf_duration_format(uint64_t ns, char text_out[WF_DURATION_TEXT]);
 void wf_server_blame(const struct wf_server_rank *rank, struct wf_culprit *out, const char *format,
                      ...) __attribute__((format(printf, 3, 4)));
 void wf_server_rank_text(const struct wf_server_rank *rank, char *text, size_t bytes);
+void wf_server_shared_drop(struct wf_server_shared *shared);
+
+/* --- meta_server_conns.c -----------------------------------------------------------------------
+ */
+/* A stranger; the oldest one goes if there are too many. `address`: for people. */
+struct wf_server_conn *wf_server_conn_open(struct wf_meta_server *server, uint64_t id,
+                                           const char *address);
+struct wf_server_conn *wf_server_conn_find(struct wf_meta_server *server, uint64_t id);
+/* `rank`: whose identity it has or claims; NULL for strangers and observers. */
+void wf_server_conn_become(struct wf_meta_server *server, struct wf_server_conn *conn,
+                           enum wf_conn_kind kind, struct wf_server_rank *rank);
+void wf_server_conn_forget(struct wf_meta_server *server, uint64_t id);
+void wf_server_conn_drop(struct wf_meta_server *server, uint64_t id); /* closes and forgets it */
+void wf_server_drop_silent(struct wf_meta_server *server); /* strangers whose time is over */
+void wf_server_send_observers(struct wf_meta_server *server, enum wf_frame_type type,
+                              const void *fields);
 
 /* --- meta_server_join.c ------------------------------------------------------------------------
  */

@@ -19,6 +19,7 @@ static void send_refused(struct wf_meta_server *server, struct wf_server_conn *c
 {
     struct wf_frame_refused refused = {.status = error->status};
     memcpy(refused.text, error->text, sizeof refused.text);
+    wf_refusals_log(&server->refusals, server->loop, conn->address, error->text);
     wf_frame_send(server->env, conn->id, WF_FRAME_refused, &refused, -1);
     wf_server_conn_drop(server, conn->id);
 }
@@ -298,8 +299,9 @@ static void admit(struct wf_meta_server *server, struct wf_server_rank *rank, ui
     take_hello(server, rank, hello, group);
     rank->conn = conn;
     rank->sent_ns = 0;
-    own->kind = WF_CONN_RANK;
-    own->rank = rank;
+    rank->has_members = 0; /* its answers may have gone with its connection */
+    rank->has_round = (struct wf_round_key){0};
+    wf_server_conn_become(server, own, WF_CONN_RANK, rank);
     if (!rank->evicted || rank->presence == WF_FENCED) {
         rank->heard_ns = wf_server_now(server);
     }
@@ -327,7 +329,7 @@ void wf_server_on_hello(struct wf_meta_server *server, struct wf_server_conn *co
     struct wf_error error = {0};
     enum wf_status status = check_hello(server, conn, hello, &error);
     if (status == WF_OK && hello->role == WF_ROLE_OBSERVER) {
-        conn->kind = WF_CONN_OBSERVER;
+        wf_server_conn_become(server, conn, WF_CONN_OBSERVER, NULL);
         if (server->agreed) {
             wf_frame_send(server->env, conn->id, WF_FRAME_plan_report, &server->plan_report, -1);
         }
@@ -346,8 +348,8 @@ void wf_server_on_hello(struct wf_meta_server *server, struct wf_server_conn *co
     }
     bool other = rank->known && rank->incarnation != hello->incarnation;
     if (other && rank->conn != 0 && rank->presence != WF_LEFT) {
-        conn->kind = WF_CONN_CANDIDATE; /* until the first incarnation shows whether it lives */
-        conn->rank = rank;
+        /* until the first incarnation shows whether it lives */
+        wf_server_conn_become(server, conn, WF_CONN_CANDIDATE, rank);
         conn->hello = *frame;
         *frame = (struct wf_frame){0};
         return;
@@ -358,14 +360,11 @@ void wf_server_on_hello(struct wf_meta_server *server, struct wf_server_conn *co
 static struct wf_server_conn *find_candidate(struct wf_meta_server *server,
                                              const struct wf_server_rank *rank)
 {
-    for (int i = 0; i < WF_SERVER_BUCKETS; i++) {
-        for (struct wf_server_conn *conn = server->buckets[i]; conn != NULL; conn = conn->next) {
-            if (conn->kind == WF_CONN_CANDIDATE && conn->rank == rank) {
-                return conn;
-            }
-        }
+    struct wf_server_conn *conn = server->conns[WF_CONN_CANDIDATE].first;
+    while (conn != NULL && (rank->candidates == 0 || conn->rank != rank)) {
+        conn = rank->candidates == 0 ? NULL : conn->after;
     }
-    return NULL;
+    return conn;
 }
 
 /* The first incarnation lives: whoever else claims its identity is refused. */
@@ -391,7 +390,7 @@ static void admit_candidate(struct wf_meta_server *server, struct wf_server_rank
     if (conn != NULL) {
         struct wf_frame hello = conn->hello;
         conn->hello = (struct wf_frame){0};
-        conn->kind = WF_CONN_STRANGER;
+        wf_server_conn_become(server, conn, WF_CONN_STRANGER, NULL);
         admit(server, rank, conn->id, &hello.hello);
         wf_frame_fini(&hello);
     }
@@ -411,9 +410,6 @@ void wf_server_on_joined(struct wf_meta_server *server, struct wf_server_rank *r
         rank->serving = joined->serving != 0;
         rank->resume_asked = false;
     }
-    if (server->agreed && !server->members_due && rank->planned_epoch != server->members_epoch) {
-        wf_server_send_members(server, rank);
-    }
     wf_server_repeat(server, rank);
 }
 
@@ -431,6 +427,8 @@ void wf_server_on_heartbeat(struct wf_meta_server *server, struct wf_server_rank
     }
     rank->heard_ns = wf_server_now(server);
     rank->sent_ns = heartbeat->sent_ns;
+    rank->has_members = heartbeat->members;
+    rank->has_round = heartbeat->round;
     if (rank->presence == WF_PRESENT || rank->presence == WF_GREETED) {
         const struct wf_frame_lease lease = {.term = server->term,
                                              .epoch = server->epoch,

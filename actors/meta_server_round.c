@@ -103,22 +103,37 @@ static uint32_t list_members(const struct wf_meta_server *server, struct wf_el_m
     return count;
 }
 
-/* To one rank, or to all members (NULL). */
-void wf_server_send_open(struct wf_meta_server *server, struct wf_server_rank *only)
+/* The deadline in it counts from receipt: made once for all who get it at one time. */
+static struct wf_payload *open_frame(struct wf_meta_server *server)
 {
     struct wf_server_round *round = &server->round;
+    uint64_t now = wf_server_now(server);
     struct wf_frame_open open = {.round = round->key,
                                  .policy = server->options.policy,
                                  .fill = round->fill,
+                                 .deadline_ns =
+                                     round->deadline_ns > now ? round->deadline_ns - now : 1,
                                  .members = server->members,
                                  .members_count = server->member_count};
-    uint64_t now = wf_server_now(server);
-    open.deadline_ns = round->deadline_ns > now ? round->deadline_ns - now : 1;
     memcpy(open.label, round->report.label, sizeof open.label);
+    return wf_server_shared_frame(server, &server->open_frame, now, WF_FRAME_open, &open);
+}
+
+/* To one rank, or to all members (NULL). */
+void wf_server_send_open(struct wf_meta_server *server, struct wf_server_rank *only)
+{
+    struct wf_payload *payload = open_frame(server);
+    if (payload == NULL) {
+        return;
+    }
+    if (only != NULL) {
+        wf_server_send_shared(server, only, payload);
+        return;
+    }
     for (uint32_t i = 0; i < server->rank_count; i++) {
         struct wf_server_rank *rank = &server->ranks[i];
-        if (rank->member && !rank->lost && (only == NULL || only == rank)) {
-            wf_server_send(server, rank, WF_FRAME_open, &open);
+        if (rank->member && !rank->lost) {
+            wf_server_send_shared(server, rank, payload);
         }
     }
 }
@@ -150,6 +165,7 @@ void wf_server_open(struct wf_meta_server *server, const struct wf_publication *
     server->no_engine_ns = 0;
     server->state = WF_SERVER_OPENED;
     wf_server_pause_members(server);
+    wf_server_shared_drop(&server->open_frame);
     wf_server_send_open(server, NULL);
     wf_server_progress(server, fill ? "fill" : "transfer", 0,
                        server->member_count - server->options.train_ranks, what->label);

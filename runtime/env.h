@@ -71,6 +71,18 @@ struct wf_wire_msg {
     char text[256];        /* CLOSED: why; OPENED: the peer's address */
 };
 
+/* A payload that leaves on many connections: its bytes are there once, however many queues it waits
+ * in. For the loop of its env; not to be changed once it was sent. */
+struct wf_payload {
+    uint32_t references;
+    size_t len_bytes;
+    uint8_t *bytes;
+};
+/* With one reference; takes `bytes` (malloc'd), also when it gives NULL (no memory). */
+struct wf_payload *wf_payload_new(uint8_t *bytes, size_t len_bytes);
+struct wf_payload *wf_payload_hold(struct wf_payload *payload);
+void wf_payload_release(struct wf_payload *payload); /* NULL is fine */
+
 struct wf_env_ops {
     uint64_t (*now_ns)(struct wf_env *env); /* monotonic */
     uint64_t (*wall_s)(struct wf_env *env); /* seconds since 1970; only for terms and logs */
@@ -99,6 +111,8 @@ struct wf_env_ops {
      * long or a descriptor where none can go; CLOSED: no such connection any more. */
     enum wf_status (*send)(struct wf_env *env, uint64_t conn, const void *bytes, size_t len_bytes,
                            int fd);
+    /* The same for a payload that others get too: what cannot leave at once is held, not copied. */
+    enum wf_status (*send_shared)(struct wf_env *env, uint64_t conn, struct wf_payload *payload);
     /* A connection or listener of this env; unknown ids are ignored. Frames queued are still sent
      * if the peer takes them. Nothing more is sent to the owner about it, but what was already in
      * its inbox still comes: owners ignore ids that they no longer know. */

@@ -89,6 +89,12 @@ static enum wf_status real_send(struct wf_env *env, uint64_t conn, const void *b
     return wire_send(&of_env(env)->wire, conn, bytes, len_bytes, fd);
 }
 
+static enum wf_status real_send_shared(struct wf_env *env, uint64_t conn,
+                                       struct wf_payload *payload)
+{
+    return wire_send_shared(&of_env(env)->wire, conn, payload);
+}
+
 static void real_close(struct wf_env *env, uint64_t conn_or_listener)
 {
     wire_close(&of_env(env)->wire, conn_or_listener);
@@ -109,6 +115,7 @@ static const struct wf_env_ops real_ops = {
     .guard = real_guard,
     .trust = real_trust,
     .send = real_send,
+    .send_shared = real_send_shared,
     .close = real_close,
     .job = real_job,
 };

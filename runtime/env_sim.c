@@ -127,6 +127,7 @@ static const struct wf_env_ops sim_ops = {
     .guard = sim_wire_guard,
     .trust = sim_wire_trust,
     .send = sim_wire_send,
+    .send_shared = sim_wire_send_shared,
     .close = sim_wire_close,
     .job = env_job,
 };

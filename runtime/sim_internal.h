@@ -129,6 +129,7 @@ enum wf_status sim_wire_connect(struct wf_env *env, struct wf_actor *owner, cons
                                 uint64_t *conn_out, struct wf_error *error);
 void sim_wire_guard(struct wf_env *env, uint64_t listener, struct wf_actor *foreign);
 void sim_wire_trust(struct wf_env *env, uint64_t conn);
+enum wf_status sim_wire_send_shared(struct wf_env *env, uint64_t conn, struct wf_payload *payload);
 enum wf_status sim_wire_send(struct wf_env *env, uint64_t conn, const void *bytes, size_t len_bytes,
                              int fd);
 void sim_wire_close(struct wf_env *env, uint64_t conn_or_listener);

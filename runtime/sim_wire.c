@@ -297,6 +297,11 @@ enum wf_status sim_wire_send(struct wf_env *env, uint64_t conn, const void *byte
     return WF_OK;
 }
 
+enum wf_status sim_wire_send_shared(struct wf_env *env, uint64_t conn, struct wf_payload *payload)
+{
+    return sim_wire_send(env, conn, payload->bytes, payload->len_bytes, -1);
+}
+
 static void end_close(struct wf_sim *sim, struct sim_port *port)
 {
     port->open = false;

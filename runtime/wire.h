@@ -59,7 +59,10 @@ struct wire_gate {
 struct wire_chunk {
     struct wire_chunk *next;
     size_t len, sent;
-    int fd; /* owns; goes with the first byte; -1 */
+    size_t own_len;            /* of bytes; what follows is in `shared` */
+    struct wf_payload *shared; /* holds; NULL: all is in bytes */
+    size_t shared_from;        /* where the rest begins in it */
+    int fd;                    /* owns; goes with the first byte; -1 */
     uint8_t bytes[];
 };
 
@@ -202,6 +205,7 @@ void wire_read_fini(struct wire_conn *conn);
  */
 enum wf_status wire_send(struct wire *wire, uint64_t id, const void *bytes, size_t len_bytes,
                          int fd);
+enum wf_status wire_send_shared(struct wire *wire, uint64_t id, struct wf_payload *payload);
 /* The empty frame that a connecting side begins with. */
 void wire_greet(struct wire_conn *conn);
 void wire_flush(

@@ -18,6 +18,7 @@ static void chunk_free(struct wire_chunk *chunk)
     if (chunk->fd >= 0) {
         close(chunk->fd);
     }
+    wf_payload_release(chunk->shared);
     free(chunk);
 }
 
@@ -75,28 +76,40 @@ static void header_write(uint8_t header[WIRE_HEADER_BYTES], size_t len)
     }
 }
 
+/* What is to be sent: the payload is the caller's bytes, or one that others get too. */
+struct frame {
+    const uint8_t *bytes;
+    size_t len_bytes;
+    int fd;
+    struct wf_payload *shared; /* borrows; NULL: bytes are only the caller's */
+};
+
 /* Queues what is left of a frame after `sent` bytes of header and payload. */
-static bool queue_rest(struct wire_conn *conn, const uint8_t *header, const void *bytes,
-                       size_t len_bytes, size_t sent, int fd)
+static bool queue_rest(struct wire_conn *conn, const uint8_t *header, const struct frame *frame,
+                       size_t sent)
 {
     size_t header_left = sent < WIRE_HEADER_BYTES ? WIRE_HEADER_BYTES - sent : 0;
     size_t skip = sent > WIRE_HEADER_BYTES ? sent - WIRE_HEADER_BYTES : 0;
-    struct wire_chunk *chunk = malloc(sizeof *chunk + header_left + len_bytes - skip);
+    size_t left = frame->len_bytes - skip;
+    size_t own_len = header_left + (frame->shared != NULL ? 0 : left);
+    struct wire_chunk *chunk = malloc(sizeof *chunk + own_len);
     if (chunk == NULL) {
         return false;
     }
-    *chunk = (struct wire_chunk){.len = header_left + len_bytes - skip, .fd = -1};
+    *chunk = (struct wire_chunk){
+        .len = header_left + left, .own_len = own_len, .shared_from = skip, .fd = -1};
     memcpy(chunk->bytes, header + WIRE_HEADER_BYTES - header_left, header_left);
-    if (len_bytes > skip) {
-        memcpy(chunk->bytes + header_left, (const uint8_t *)bytes + skip, len_bytes - skip);
+    if (frame->shared == NULL && left > 0) {
+        memcpy(chunk->bytes + header_left, frame->bytes + skip, left);
     }
-    if (fd >= 0 && sent == 0) {
-        chunk->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (frame->fd >= 0 && sent == 0) {
+        chunk->fd = fcntl(frame->fd, F_DUPFD_CLOEXEC, 0);
         if (chunk->fd < 0) {
             free(chunk);
             return false;
         }
     }
+    chunk->shared = frame->shared != NULL ? wf_payload_hold(frame->shared) : NULL;
     *(conn->last == NULL ? &conn->first : &conn->last->next) = chunk;
     conn->last = chunk;
     conn->queued_bytes += chunk->len;
@@ -104,16 +117,16 @@ static bool queue_rest(struct wire_conn *conn, const uint8_t *header, const void
 }
 
 /* The frame goes out or into the queue. */
-static enum wf_status frame_write(struct wire_conn *conn, const void *bytes, size_t len_bytes,
-                                  int fd)
+static enum wf_status frame_write(struct wire_conn *conn, const struct frame *frame)
 {
     uint8_t header[WIRE_HEADER_BYTES];
+    size_t len_bytes = frame->len_bytes;
     header_write(header, len_bytes);
     ssize_t sent = 0;
     if (conn->first == NULL) {
         struct iovec parts[] = {{.iov_base = header, .iov_len = sizeof header},
-                                {.iov_base = (void *)bytes, .iov_len = len_bytes}};
-        sent = write_some(conn, parts, len_bytes > 0 ? 2 : 1, fd);
+                                {.iov_base = (void *)frame->bytes, .iov_len = len_bytes}};
+        sent = write_some(conn, parts, len_bytes > 0 ? 2 : 1, frame->fd);
         if (sent < 0) {
             write_failed(conn);
             return WF_CLOSED;
@@ -122,7 +135,7 @@ static enum wf_status frame_write(struct wire_conn *conn, const void *bytes, siz
             return WF_OK;
         }
     }
-    if (!queue_rest(conn, header, bytes, len_bytes, (size_t)sent, fd)) {
+    if (!queue_rest(conn, header, frame, (size_t)sent)) {
         if (sent > 0) {
             write_failed(conn); /* half a frame is out: the stream cannot go on */
             return WF_CLOSED;
@@ -133,8 +146,7 @@ static enum wf_status frame_write(struct wire_conn *conn, const void *bytes, siz
     return WF_OK;
 }
 
-enum wf_status wire_send(struct wire *wire, uint64_t id, const void *bytes, size_t len_bytes,
-                         int fd)
+static enum wf_status frame_send(struct wire *wire, uint64_t id, const struct frame *frame)
 {
     struct wire_conn *conn = wire_conn_find(wire, id);
     if (conn == NULL || conn->state == WIRE_GREETING || conn->state == WIRE_LINGERING ||
@@ -144,26 +156,58 @@ enum wf_status wire_send(struct wire *wire, uint64_t id, const void *bytes, size
     if (conn->state != WIRE_OPEN) {
         return WF_AGAIN;
     }
-    if (len_bytes > WF_FRAME_MAX || (fd >= 0 && !conn->is_unix)) {
+    if (frame->len_bytes > WF_FRAME_MAX || (frame->fd >= 0 && !conn->is_unix)) {
         return WF_INVALID;
     }
-    if (conn->queued_bytes + len_bytes > WF_SEND_QUEUE_MAX) {
+    if (conn->queued_bytes + frame->len_bytes > WF_SEND_QUEUE_MAX) {
         return WF_NO_RESOURCE;
     }
-    return frame_write(conn, bytes, len_bytes, fd);
+    return frame_write(conn, frame);
+}
+
+enum wf_status wire_send(struct wire *wire, uint64_t id, const void *bytes, size_t len_bytes,
+                         int fd)
+{
+    const struct frame frame = {.bytes = bytes, .len_bytes = len_bytes, .fd = fd};
+    return frame_send(wire, id, &frame);
+}
+
+enum wf_status wire_send_shared(struct wire *wire, uint64_t id, struct wf_payload *payload)
+{
+    const struct frame frame = {
+        .bytes = payload->bytes, .len_bytes = payload->len_bytes, .fd = -1, .shared = payload};
+    return frame_send(wire, id, &frame);
 }
 
 void wire_greet(struct wire_conn *conn)
 {
-    frame_write(conn, NULL, 0, -1); /* a failure is read as the end of file */
+    const struct frame empty = {.fd = -1};
+    frame_write(conn, &empty); /* a failure is read as the end of file */
+}
+
+/* What is left of a chunk, in at most two parts. */
+static size_t chunk_parts(const struct wire_chunk *chunk, struct iovec parts[2])
+{
+    size_t count = 0, own = chunk->sent < chunk->own_len ? chunk->own_len - chunk->sent : 0;
+    if (own > 0) {
+        parts[count++] =
+            (struct iovec){.iov_base = (void *)(chunk->bytes + chunk->sent), .iov_len = own};
+    }
+    if (chunk->len > chunk->own_len) {
+        size_t done = chunk->sent > chunk->own_len ? chunk->sent - chunk->own_len : 0;
+        parts[count++] =
+            (struct iovec){.iov_base = chunk->shared->bytes + chunk->shared_from + done,
+                           .iov_len = chunk->len - chunk->own_len - done};
+    }
+    return count;
 }
 
 void wire_flush(struct wire_conn *conn)
 {
     for (struct wire_chunk *chunk; (chunk = conn->first) != NULL;) {
-        struct iovec part = {.iov_base = chunk->bytes + chunk->sent,
-                             .iov_len = chunk->len - chunk->sent};
-        ssize_t sent = write_some(conn, &part, 1, chunk->fd);
+        struct iovec parts[2];
+        size_t count = chunk_parts(chunk, parts);
+        ssize_t sent = write_some(conn, parts, count, chunk->fd);
         if (sent < 0) {
             write_failed(conn);
             break;
@@ -182,7 +226,7 @@ void wire_flush(struct wire_conn *conn)
         }
         conn->first = chunk->next;
         conn->last = conn->first == NULL ? NULL : conn->last;
-        free(chunk);
+        chunk_free(chunk);
     }
     if (conn->state == WIRE_LINGERING && conn->first == NULL && !conn->said_end) {
         conn->said_end = true;

@@ -120,10 +120,13 @@ static const struct refused_row refused_rows[] = {
     {"never used form", "c1", "something else (0xc1)"},
     {"unknown type", "9163", "expected a known frame type up to 49, found 99"},
     {"type is a text", "91a178", "expected an integer, found something else (0xa1)"},
-    {"too few fields", "9107", "frame heartbeat: expected 2 fields, found 0"},
-    {"too many fields", "940701020304", "frame heartbeat: expected 2 fields, found 3"},
-    {"negative", "930701ff", "frame heartbeat, field sent_ns: expected an integer"},
-    {"trailing byte", "9307010200", "frame heartbeat: expected the end of the frame"},
+    {"too few fields", "9107", "frame heartbeat: expected 4 fields, found 0"},
+    {"too many fields", "96070102039004", "frame heartbeat: expected 4 fields, found 5"},
+    {"negative", "950701ff", "frame heartbeat, field sent_ns: expected an integer"},
+    {"trailing byte",
+     "95070102009700000000000000"
+     "00",
+     "frame heartbeat: expected the end of the frame"},
     {"over the bound",
      "93"
      "0c"

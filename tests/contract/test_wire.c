@@ -307,6 +307,42 @@ ON_EACH_WIRE(a_full_send_queue_is_a_status_and_loses_nothing)
     free(bytes);
 }
 
+static bool shared_came(struct wire_world *w)
+{
+    return w->server.frames == w->client.count;
+}
+
+ON_EACH_WIRE(a_shared_payload_reaches_all_and_is_held_by_queues)
+{
+    enum { CONNS = 3, EACH = 4 };
+    uint64_t conns[CONNS], server = 0;
+    const size_t len = 1 << 20; /* more than sockets take at once */
+    uint8_t *bytes = malloc(len);
+    memset(bytes, 0x5a, len);
+    bytes[len - 1] = 0xa5;
+    struct wf_payload *payload = wf_payload_new(bytes, len);
+    wire_world_connect(w, &conns[0], &server);
+    for (int i = 1; i < CONNS; i++) {
+        cr_assert_eq(
+            w->env[1]->ops->connect(w->env[1], &w->client.actor, w->bound, &conns[i], NULL), WF_OK);
+    }
+    wire_world_settle(w);
+    for (int i = 0; i < CONNS * EACH; i++) {
+        cr_assert_eq(w->env[1]->ops->send_shared(w->env[1], conns[i % CONNS], payload), WF_OK, "%s",
+                     w->name);
+    }
+    wf_payload_release(payload); /* what waits holds it */
+    w->env[1]->ops->close(w->env[1], conns[0]);
+    w->client.count = CONNS * EACH;
+    cr_assert(wire_world_run(w, shared_came), "%s: %zu", w->name, w->server.frames);
+    for (size_t i = 0; i < w->server.count; i++) {
+        const struct seen *seen = &w->server.seen[i];
+        cr_assert(seen->kind != WF_WIRE_FRAME ||
+                      (seen->len_bytes == len && seen->first == 0x5a && seen->last == 0xa5),
+                  "%s", w->name);
+    }
+}
+
 ON_EACH_WIRE(messages_to_an_owner_that_closed_harm_nobody)
 {
     uint64_t client = 0, server = 0;

@@ -60,6 +60,17 @@ static enum wf_status hold_send(struct wf_env *env, uint64_t conn, const void *b
     return status;
 }
 
+static enum wf_status hold_send_shared(struct wf_env *env, uint64_t conn,
+                                       struct wf_payload *payload)
+{
+    struct wf_hold *hold = of_env(env);
+    const char *name = frame_name(payload->bytes, payload->len_bytes);
+    reached(hold, "before", name);
+    enum wf_status status = hold->real->send_shared(env, conn, payload);
+    reached(hold, "after", name);
+    return status;
+}
+
 static void hold_job(struct wf_env *env, struct wf_job *job)
 {
     struct wf_hold *hold = of_env(env);
@@ -91,6 +102,7 @@ void wf_hold_init(struct wf_hold *hold, struct wf_env *env, const char *who)
     hold->real = env->ops;
     hold->ops = *env->ops;
     hold->ops.send = hold_send;
+    hold->ops.send_shared = hold_send_shared;
     hold->ops.job = hold_job;
     env->ops = &hold->ops;
 }
