@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""check_doctor.py WEFT - `weft doctor` on this host, and on poorer ones made by limits and namespaces."""
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+
+WEFT = os.path.abspath(sys.argv[1])
+KEYS = {"group": str, "id": str, "state": str, "found": str, "needed": bool}
+NULLABLE = {"value": float, "unit": str, "costs": str, "do": str}
+EVERYWHERE = ("memory", "memfd", "dev_shm", "memlock", "process_vm_readv", "pidfd", "descriptors", "cores", "clock",
+              "host_name", "ucx", "cuda", "nccl", "tmp", "cache")
+
+
+def check(condition, what, detail=""):
+    if not condition:
+        sys.exit(f"FAILED: {what} {detail}")
+    print(f"  ok: {what}", flush=True)
+
+
+def doctor(*arguments, before=None, wrap=(), env=None):
+    return subprocess.run([*wrap, WEFT, "doctor", *arguments], capture_output=True, text=True, timeout=100, check=False,
+                          preexec_fn=before, env=env)
+
+
+def findings(**more):
+    done = doctor("--json", "-", **more)
+    report = json.loads(done.stdout)
+    return done.returncode, report, {one["id"]: one for one in report["findings"]}
+
+
+def check_schema(report):
+    for one in report["findings"]:
+        good = all(isinstance(one[key], kind) for key, kind in KEYS.items())
+        good = good and all(one[key] is None or isinstance(one[key], kind) for key, kind in NULLABLE.items())
+        good = good and set(one) == {*KEYS, *NULLABLE} and one["state"] in ("ok", "slow", "missing") and one["found"]
+        good = good and (one["unit"] is None) == (one["value"] is None)
+        check(good, f"{one['id']} has the form of a finding", one)
+        check(one["state"] == "ok" or one["costs"] or one["group"] == "libraries", f"{one['id']} says what it costs", one)
+
+
+def limit(kind, value):
+    return lambda: resource.setrlimit(kind, (value, value))
+
+
+def main():
+    status, report, found = findings()
+    check(status == 0 and report["fit"] is True and report["weft_version"], "this host is fit", report)
+    check(not [name for name in EVERYWHERE if name not in found], "every subject is there", sorted(found))
+    check(len(found) == len(report["findings"]), "no id comes twice")
+    check_schema(report)
+    check(found["memfd"]["value"] > 0.01 and found["tcp"]["value"] > 0.01, "rates are measured")
+
+    done = doctor()
+    check(done.returncode == 0 and done.stderr == "", "text for people", done.stderr)
+    lines = done.stdout.split("\n")
+    check(max(len(line) for line in lines if " " in line.strip()) <= 80, "fits on 80 columns", max(lines, key=len))
+    check(all(line == line.rstrip() for line in lines), "no blanks at the ends of lines")
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "d.json")
+        check(doctor("--json", path).returncode == 0 and json.load(open(path))["fit"], "JSON goes to a file")
+    check(doctor("--json", "/nonexistent/d.json").returncode == 1, "a file that cannot be written is an error")
+    check(doctor("more").returncode == 2 and doctor("--what").returncode == 2, "a wrong command line is refused")
+
+    _, _, found = findings(before=limit(resource.RLIMIT_NOFILE, 64))
+    check(found["descriptors"]["state"] == "slow" and "64" in found["descriptors"]["found"], "few descriptors")
+    status, report, found = findings(before=limit(resource.RLIMIT_FSIZE, 1 << 20))
+    check(status == 1 and report["fit"] is False and found["memfd"]["state"] == "missing", "files too small", report)
+    check("ulimit -f" in found["memfd"]["do"] and found["file_size"]["state"] == "slow", "the limit is named")
+    _, _, found = findings(before=limit(resource.RLIMIT_MEMLOCK, 0))
+    check("0 bytes" in found["memlock"]["found"], "no locked memory is said")
+    _, _, found = findings(before=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}))
+    check(found["cores"]["value"] == 1 and "cores.one" in found, "one core")
+    _, _, found = findings(env=dict(os.environ, WEFT_UCX_LIBRARY="/nonexistent/libucp.so.0"))
+    check(found["ucx"]["state"] == "missing" and "/nonexistent" in found["ucx"]["found"], "a UCX that is not there")
+    _, _, found = findings(env=dict(os.environ, TMPDIR="/nonexistent"))
+    check(found["tmp"]["state"] == "slow" and "/nonexistent" in found["tmp"]["found"], "no temporary folder")
+
+    script = "mount -t tmpfs -o ro,size=1m tmpfs /dev/shm && exec \"$0\" \"$@\""
+    wrap = ["unshare", "--mount", "--net", "sh", "-c", script]
+    if shutil.which("unshare") and subprocess.run([*wrap, "true"], capture_output=True, check=False).returncode == 0:
+        status, report, found = findings(wrap=wrap)
+        check(status == 0 and found["dev_shm"]["state"] == "slow", "a small read-only /dev/shm", found["dev_shm"])
+        check(found["nic"]["state"] == "missing" and found["tcp"]["state"] == "missing", "no network at all", report)
+        check_schema(report)
+    else:
+        print("  skipped: no namespaces for this user")
+
+
+main()
