@@ -23,7 +23,9 @@
 enum { WF_PROTOCOL_MIN = 1, WF_PROTOCOL_MAX = 1, WF_PROOF_MAX = 64, WF_NONCE_MAX = 32 };
 enum { WF_REGIONS_MAX = 4096, WF_PLACES_MAX = 65536 }; /* of one source; places: its tensors */
 enum { WF_ROLE_RANK, WF_ROLE_OBSERVER };
-enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_report.state */
+/* round_report.state, and status_round.state */
+enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT, WF_REPORT_RUNNING };
+enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
 
 /* clang-format off */
 /* --- elements of lists ----------------------------------------------------------------------- */
@@ -45,7 +47,32 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
 #define WF_FIELDS_span(F) F(TEXT, name, 32) F(U64, start_ns, UINT64_MAX) F(U64, end_ns, UINT64_MAX)
 #define WF_FIELDS_transport(F) F(TEXT, name, 32) F(U64, edges, UINT32_MAX) F(U64, bytes, UINT64_MAX)
 
-#define WF_ELEMENT_MAP(X) X(member) X(peer) X(group) X(unit) X(chunk) X(place) X(span) X(transport)
+/* Of a status: times are ages at the server, "0 ns ago" is now. `presence` is enum wf_presence. */
+#define WF_FIELDS_status_rank(F)                                                         \
+    F(U64, side, 1) F(U64, rank, WF_RANKS_MAX) F(U64, engine, WF_ENGINES_MAX)            \
+    F(U64, incarnation, UINT64_MAX) F(U64, pid, UINT32_MAX) F(TEXT, host, WF_HOST_MAX)   \
+    F(U64, presence, 15) F(TEXT, doing, 24) F(U64, heard_ns, UINT64_MAX) /* ago */       \
+    F(U64, lease_left_ns, UINT64_MAX) F(VERSION, live, 0) F(U64, serving, 1)             \
+    F(U64, bytes_peak, UINT64_MAX) /* of its own memory, as it noted last */
+#define WF_FIELDS_status_engine(F)                                                             \
+    F(U64, engine, WF_ENGINES_MAX) F(U64, ranks, WF_RANKS_MAX) F(U64, serving, WF_RANKS_MAX) \
+    F(VERSION, current, 0)
+#define WF_FIELDS_status_round(F)                                                            \
+    F(KEY, round, 0) F(TEXT, label, WF_LABEL_MAX) F(U64, fill, 1) F(U64, state, 3)           \
+    F(CULPRIT, culprit, 0) F(U64, opened_ns, UINT64_MAX) /* ago */ F(U64, bytes, UINT64_MAX) \
+    F(U64, grant_ns, UINT64_MAX) F(U64, transfer_ns, UINT64_MAX)                             \
+    F(U64, verify_ns, UINT64_MAX) F(U64, decide_ns, UINT64_MAX) F(U64, flip_ns, UINT64_MAX)  \
+    F(U64, total_ns, UINT64_MAX) F(U64, pause_ns, UINT64_MAX)                                \
+    F(U64, digest_mismatches, UINT64_MAX) F(U64, engines, WF_ENGINES_MAX)
+/* "WHO waits for WHOM TO, SINCE of LIMIT"; side 2: nobody in particular; limit 0: none. */
+#define WF_FIELDS_status_wait(F)                                                              \
+    F(TEXT, who, 96) F(U64, side, 2) F(U64, rank, WF_RANKS_MAX) F(U64, engine, WF_ENGINES_MAX) \
+    F(TEXT, host, WF_HOST_MAX) F(TEXT, what, 96) F(U64, since_ns, UINT64_MAX)                 \
+    F(U64, limit_ns, UINT64_MAX)
+
+#define WF_ELEMENT_MAP(X)                                                                   \
+    X(member) X(peer) X(group) X(unit) X(chunk) X(place) X(span) X(transport)               \
+    X(status_rank) X(status_engine) X(status_round) X(status_wait)
 
 /* --- frames ---------------------------------------------------------------------------------- */
 /* First frame of whoever accepted the connection. Without a token the nonce is empty. `term` is the
@@ -175,6 +202,27 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
     F(TEXT, text, WF_REASON_MAX)
 /* To observers: a rank was fenced (`away`), or is heard again afterwards. */
 #define WF_FIELDS_presence(F) F(U64, away, 1) F(CULPRIT, who, 0)
+/* From an observer, any time; answered by STATUS. */
+#define WF_FIELDS_status_request(F) F(U64, ranks, WF_RANKS_MAX) /* how many it wants at most */
+/* What the server knows, at one moment. Sums are since its start; times in rounds as in
+ * round_report. `state`: idle, opened, closing, ending. */
+#define WF_FIELDS_status(F)                                                                     \
+    F(TEXT, weft_version, 32) F(TEXT, job, WF_JOB_NAME_MAX) F(TEXT, state, 24)                  \
+    F(U64, term, UINT64_MAX) F(U64, epoch, UINT64_MAX) F(U64, generation, UINT64_MAX)           \
+    F(U64, up_ns, UINT64_MAX) F(U64, agreed, 1) F(HASH, plan, 0) F(U64, plan_ops, UINT64_MAX)   \
+    F(U64, plan_bytes, UINT64_MAX) F(VERSION, committed, 0)                                     \
+    F(U64, train_ranks, WF_RANKS_MAX) F(U64, infer_ranks, WF_RANKS_MAX)                         \
+    F(U64, rounds_committed, UINT64_MAX) F(U64, rounds_aborted, UINT64_MAX)                     \
+    F(U64, fills, UINT64_MAX) /* among the committed */                                         \
+    F(U64, versions_committed, UINT64_MAX) F(U64, bytes_moved, UINT64_MAX)                      \
+    F(U64, grant_ns, UINT64_MAX) F(U64, transfer_ns, UINT64_MAX) F(U64, verify_ns, UINT64_MAX)  \
+    F(U64, decide_ns, UINT64_MAX) F(U64, flip_ns, UINT64_MAX) F(U64, total_ns, UINT64_MAX)      \
+    F(U64, pause_ns, UINT64_MAX) F(U64, pause_max_ns, UINT64_MAX)                               \
+    F(U64, digest_mismatches, UINT64_MAX) F(U64, connections, UINT32_MAX)                       \
+    F(U64, connections_refused, UINT64_MAX) F(U64, ranks_lost, UINT64_MAX)                      \
+    F(LIST, engines, status_engine, WF_ENGINES_MAX) F(LIST, ranks, status_rank, WF_RANKS_MAX)   \
+    F(LIST, rounds, status_round, WF_STATUS_ROUNDS) /* oldest first; one may be going on */     \
+    F(LIST, waits, status_wait, WF_STATUS_WAITS)
 /* A clean goodbye: a rank that leaves, or the server that ends the job. */
 #define WF_FIELDS_leave(F) F(TEXT, reason, WF_REASON_MAX)
 /* --- between plan peers: a reader (infer rank) and a source (train rank) --------------------- */
@@ -211,7 +259,7 @@ enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT }; /* round_re
     X(told, 30) X(prove, 31) X(proven, 32) X(permit, 33)                                        \
     X(peer_hello, 40) X(peer_region, 41) X(peer_places, 42) X(grant_request, 43)                \
     X(grant, 44) X(digest_request, 45) X(digest, 46) X(chunks_request, 47) X(chunks, 48)        \
-    X(peer_refused, 49) X(presence, 60)
+    X(peer_refused, 49) X(presence, 60) X(status_request, 70) X(status, 71)
 /* clang-format on */
 
 /* --- structs: struct wf_frame_hello { uint64_t proto_min; ... } and struct wf_el_member --------

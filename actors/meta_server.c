@@ -116,9 +116,10 @@ static void on_closed(struct wf_meta_server *server, const struct wf_wire_msg *w
 }
 
 /* --- dispatch --------------------------------------------------------------------------------- */
-static void on_note(struct wf_meta_server *server, const struct wf_server_rank *rank,
+static void on_note(struct wf_meta_server *server, struct wf_server_rank *rank,
                     struct wf_frame_note *note)
 {
+    rank->bytes_peak = note->own_bytes_peak;
     note->side = rank->side; /* a rank speaks for itself only */
     note->rank = rank->rank;
     note->engine = rank->engine;
@@ -191,6 +192,8 @@ static void on_frame(struct wf_meta_server *server, const struct wf_wire_msg *wi
     if (status == WF_OK) {
         if (conn->kind == WF_CONN_STRANGER && frame.type == WF_FRAME_hello) {
             wf_server_on_hello(server, conn, &frame);
+        } else if (conn->kind == WF_CONN_OBSERVER && frame.type == WF_FRAME_status_request) {
+            wf_server_on_status_request(server, conn->id, &frame.status_request);
         } else if (conn->kind == WF_CONN_RANK) {
             expected = on_rank_frame(server, conn->rank, &frame);
         } else {

@@ -62,6 +62,11 @@ struct wf_server_options {
 enum wf_status wf_meta_server_new(struct wf_loop *loop, const struct wf_server_options *options,
                                   char bound_out[WF_ADDRESS_MAX],
                                   struct wf_meta_server **server_out, struct wf_error *error);
+/* What the server knows now; at most `ranks_max` ranks are listed, all are counted. For
+ * weft status, and for who serves it over HTTP. Free what it gives with _status_fini. */
+void wf_meta_server_status(struct wf_meta_server *server, uint32_t ranks_max,
+                           struct wf_frame_status *status_out);
+void wf_meta_server_status_fini(struct wf_frame_status *status);
 /* Ends the job early: tells everybody LEAVE with `reason`; `ended` follows when all have left. */
 void wf_meta_server_close(struct wf_meta_server *server, const char *reason);
 void wf_meta_server_free(struct wf_meta_server *server);

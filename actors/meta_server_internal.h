@@ -78,6 +78,7 @@ struct wf_server_rank {
     struct wf_round_key has_round;
     struct wf_version live;
     bool serving, resume_asked;
+    uint64_t bytes_peak; /* as it noted last */
     /* --- the plan */
     uint64_t planned_epoch; /* MEMBERS that it has answered */
     struct wf_frame_planned planned;
@@ -125,6 +126,15 @@ struct wf_server_notice {
     enum wf_frame_type type; /* released, round_aborted, or none yet */
     struct wf_frame_released released;
     struct wf_frame_round_aborted aborted;
+};
+
+/* What a status says of the past; filled by meta_server_status.c. */
+struct wf_server_history {
+    struct wf_el_status_round
+        rounds[WF_STATUS_ROUNDS - 1]; /* ring; opened_ns on the loop's clock */
+    uint64_t count;                   /* ever; the newest is count - 1 */
+    struct wf_frame_status sums;      /* its sums alone */
+    struct wf_version newest_committed;
 };
 
 enum wf_conn_kind { WF_CONN_STRANGER, WF_CONN_CANDIDATE, WF_CONN_RANK, WF_CONN_OBSERVER };
@@ -193,6 +203,7 @@ struct wf_meta_server {
     struct wf_server_notice notice;
     struct wf_el_unit *units, *told_units; /* engine_count entries: lists in frames and reports */
     struct wf_frame_plan_report plan_report;
+    struct wf_server_history history;
 
     struct wf_timer tick;
     uint64_t tick_ns;      /* the last one */
@@ -361,6 +372,13 @@ void wf_server_on_aborted(struct wf_meta_server *server, struct wf_server_rank *
 /* Sends again what this rank has not answered. */
 void wf_server_repeat(struct wf_meta_server *server, struct wf_server_rank *rank);
 void wf_server_send_notice(struct wf_meta_server *server, struct wf_server_rank *rank);
+
+/* --- meta_server_status.c: also wf_meta_server_status -----------------------------------------
+ */
+/* A round has ended: round.report is complete. */
+void wf_server_remember_round(struct wf_meta_server *server);
+void wf_server_on_status_request(struct wf_meta_server *server, uint64_t conn,
+                                 const struct wf_frame_status_request *request);
 
 /* --- meta_server_report.c ----------------------------------------------------------------------
  */

@@ -498,6 +498,7 @@ void wf_server_check_leases(struct wf_meta_server *server)
                         rank->evicted ? "it missed a deadline and was not renewed"
                                       : "nothing was heard of it",
                         silent);
+        server->history.sums.ranks_lost++;
         rank->presence = WF_FENCED;
         rank->evicted = false;
         rank->fenced_ns = now;

@@ -87,6 +87,7 @@ void wf_server_report_round(struct wf_meta_server *server, bool committed)
         }
     }
     wf_server_send_observers(server, WF_FRAME_round_report, report);
+    wf_server_remember_round(server);
 }
 
 void wf_server_report_presence(struct wf_meta_server *server, bool away,

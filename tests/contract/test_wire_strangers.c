@@ -34,9 +34,9 @@ static void listen_guarded(struct wire_world *w, struct wf_actor *foreign)
 {
     struct wf_error error = {0};
     struct wf_env *server = w->env[0];
-    cr_assert_eq(server->ops->listen(server, &w->server.actor, w->address, w->bound, &w->listener,
-                                     &error),
-                 WF_OK, "%s: %s", w->name, error.text);
+    cr_assert_eq(
+        server->ops->listen(server, &w->server.actor, w->address, w->bound, &w->listener, &error),
+        WF_OK, "%s: %s", w->name, error.text);
     server->ops->guard(server, w->listener, foreign);
 }
 
