@@ -132,6 +132,11 @@ static void on_welcome(struct wf_meta_client *client, const struct wf_frame_welc
         return;
     }
     client->link = WF_LINK_UP;
+    client->was_up = true;
+    /* At once: a server that comes before this is carried out must hear of it. */
+    if (wf_version_compare(welcome->committed, client->committed) > 0) {
+        client->committed = welcome->committed;
+    }
     client->epoch = welcome->epoch;
     client->lease_ns = welcome->lease_ns;
     client->drop_to_latest = welcome->drop_to_latest;
@@ -145,15 +150,6 @@ static void on_welcome(struct wf_meta_client *client, const struct wf_frame_welc
     }
 }
 
-/* A train rank has nothing to undo: its weights and what it published stay. */
-static bool clean_train(struct wf_meta_client *client)
-{
-    if (wf_version_compare(client->welcome.committed, client->committed) > 0) {
-        client->committed = client->welcome.committed;
-    }
-    return true;
-}
-
 void wf_client_continue(struct wf_meta_client *client)
 {
     if (client->closing) {
@@ -165,8 +161,8 @@ void wf_client_continue(struct wf_meta_client *client)
         client->hello_waits = false;
         wf_client_send_hello(client);
     }
-    if (client->welcome_waits &&
-        (is_infer(client) ? wf_client_infer_clean(client) : clean_train(client))) {
+    /* A train rank has nothing to undo: its weights and what it published stay. */
+    if (client->welcome_waits && (!is_infer(client) || wf_client_infer_clean(client))) {
         uint64_t sent_ns = client->welcome.sent_ns;
         client->welcome_waits = false;
         renew(client, sent_ns > client->hello_ns ? sent_ns : client->hello_ns);
@@ -196,6 +192,7 @@ static void start_planning(struct wf_meta_client *client)
     struct wf_local_msg *local = wf_local_msg_new(WF_LOCAL_PLAN, &client->actor);
     client->planning = true;
     client->planning_epoch = client->members.members.epoch;
+    client->planning_term = client->members.members.term;
     client->members_wait = false;
     local->members = client->members;
     client->members = (struct wf_frame){0};
@@ -212,7 +209,8 @@ static void on_members(struct wf_meta_client *client, struct wf_frame *frame)
         wf_client_send(client, WF_FRAME_planned, &client->planned);
         return;
     }
-    if ((client->planning && client->planning_epoch == epoch) || epoch < client->planned_epoch) {
+    bool same = client->planning && client->planning_term == client->term;
+    if ((same && client->planning_epoch == epoch) || epoch < client->planned_epoch) {
         return;
     }
     wf_frame_fini(&client->members);
@@ -227,6 +225,10 @@ static void on_planned(struct wf_meta_client *client, const struct wf_local_msg 
     const struct wf_rank_options *o = &client->rank->options;
     struct wf_frame_planned *planned = &client->planned;
     client->planning = false;
+    if (client->planning_term != client->term) {
+        start_planning(client); /* the server that asked is no more */
+        return;
+    }
     client->planned_epoch = client->planning_epoch;
     *planned = (struct wf_frame_planned){.epoch = client->planned_epoch, .status = local->status};
     if (local->status != WF_OK) {

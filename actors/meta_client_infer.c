@@ -420,9 +420,6 @@ bool wf_client_infer_clean(struct wf_meta_client *client)
         return false;
     }
     client->state = WF_RANK_NONE;
-    if (wf_version_compare(client->welcome.committed, client->committed) > 0) {
-        client->committed = client->welcome.committed;
-    }
     if (wf_round_key_compare(&client->welcome.round, &client->round) > 0) {
         client->round = client->welcome.round;
         client->round_member_count = 0;

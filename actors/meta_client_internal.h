@@ -43,6 +43,7 @@ struct wf_meta_client {
     enum wf_link link;
     uint64_t conn;
     struct wf_handshake handshake; /* of conn */
+    bool was_up;                   /* a server has welcomed this rank once */
     uint64_t down_ns;              /* since when there is no server */
     uint64_t backoff_ns;           /* before the next try */
     bool hello_waits;  /* a new term was seen: HELLO goes out when reading has stopped */
@@ -60,7 +61,7 @@ struct wf_meta_client {
     /* --- the plan */
     struct wf_frame members; /* newest MEMBERS not handed to the Converter yet */
     bool members_wait, planning;
-    uint64_t planned_epoch, planning_epoch;
+    uint64_t planned_epoch, planning_epoch, planning_term;
     struct wf_frame_planned planned;
 
     /* --- memory of rounds: what HELLO reports */

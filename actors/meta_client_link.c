@@ -9,6 +9,7 @@
 enum {
     BACKOFF_FIRST_NS = 20 * 1000 * 1000,
     BACKOFF_MAX_NS = 2 * 1000 * 1000 * 1000u,
+    ANSWER_PART = 4, /* of the time for connecting: what one try may take */
 };
 
 static bool is_infer(const struct wf_meta_client *client)
@@ -43,15 +44,22 @@ void wf_client_link_lost(struct wf_meta_client *client, const char *why)
     if (client->closing) {
         return;
     }
-    if (now - client->down_ns > o->timeouts.connect_ns) {
+    uint64_t limit_ns = client->was_up ? o->timeouts.reconnect_ns : o->timeouts.connect_ns;
+    if (now - client->down_ns > limit_ns) {
         char text[WF_ERROR_TEXT_MAX];
         snprintf(text, sizeof text,
                  "no MetaServer at %.300s for %" PRIu64 " ms (%.300s): start it, or check `server`",
-                 o->server, o->timeouts.connect_ns / 1000000, why);
+                 o->server, limit_ns / 1000000, why);
         wf_client_end(client, WF_CONNECTION, text);
         return;
     }
     retry_later(client);
+}
+
+void wf_client_drop_link(struct wf_meta_client *client, const char *why)
+{
+    client->env->ops->close(client->env, client->conn);
+    wf_client_link_lost(client, why);
 }
 
 static void connect_now(struct wf_meta_client *client)
@@ -59,6 +67,9 @@ static void connect_now(struct wf_meta_client *client)
     struct wf_error error = {0};
     client->link = WF_LINK_CONNECTING;
     client->handshake = (struct wf_handshake){0};
+    /* Where nothing answers, not even a refusal, the address may have moved. */
+    wf_timer_arm(client->loop, &client->retry,
+                 wf_client_now(client) + client->rank->options.timeouts.connect_ns / ANSWER_PART);
     enum wf_status status = client->env->ops->connect(
         client->env, &client->actor, client->rank->options.server, &client->conn, &error);
     if (status != WF_OK) {
@@ -76,13 +87,11 @@ static void on_retry(struct wf_timer *timer)
 {
     struct wf_meta_client *client =
         (struct wf_meta_client *)((char *)timer - offsetof(struct wf_meta_client, retry));
-    connect_now(client);
-}
-
-void wf_client_drop_link(struct wf_meta_client *client, const char *why)
-{
-    client->env->ops->close(client->env, client->conn);
-    wf_client_link_lost(client, why);
+    if (client->link == WF_LINK_CONNECTING) {
+        wf_client_drop_link(client, "it does not answer");
+    } else if (client->link == WF_LINK_DOWN) {
+        connect_now(client);
+    }
 }
 
 static void arm_beat(struct wf_meta_client *client)
@@ -104,6 +113,11 @@ static void on_beat(struct wf_timer *timer)
     struct wf_meta_client *client =
         (struct wf_meta_client *)((char *)timer - offsetof(struct wf_meta_client, beat));
     if (client->link < WF_LINK_GREETING) {
+        return;
+    }
+    if (client->link == WF_LINK_UP && !client->welcome_waits &&
+        wf_client_now(client) > client->lease_until_ns + client->lease_ns) {
+        wf_client_drop_link(client, "it has not renewed the lease"); /* gone, or fenced us: ask */
         return;
     }
     const struct wf_frame_heartbeat heartbeat = {.sequence = ++client->sequence,
@@ -175,6 +189,10 @@ static void on_server(struct wf_meta_client *client)
     client->down_ns = wf_client_now(client); /* a server is there */
     bool newer = challenge->term > client->term;
     client->term = challenge->term;
+    if (newer) { /* epochs of another term mean nothing */
+        client->planned_epoch = 0;
+        client->members_wait = false;
+    }
     client->hello_waits = true;
     /* A report to a new term describes a rank that reads nothing. */
     bool may_read = is_infer(client) &&

@@ -238,6 +238,7 @@ static enum wf_verdict on_message(struct wf_actor *self, struct wf_msg *msg)
     if (server->state == WF_SERVER_ENDED) {
         return WF_FREE;
     }
+    wf_server_check_absence(server);
     switch (msg->kind) {
     case WF_WIRE_OPENED:
         on_opened(server, wire);
@@ -267,18 +268,20 @@ bool wf_server_journal(struct wf_meta_server *server, const struct wf_journal_re
     struct wf_journal_record full = *record;
     full.term = server->term;
     full.epoch = server->epoch;
-    enum wf_status status = server->options.journal(server->options.user, &full);
+    struct wf_error error = {.status = WF_OK};
+    enum wf_status status = server->options.journal(server->options.user, &full, &error);
     if (status != WF_OK) {
-        wf_server_end(server, status, "the journal cannot be written (%s): nothing may be decided",
-                      wf_status_text(status));
+        wf_server_stop(server, status,
+                       "the journal cannot be written, so nothing may be decided: %.600s; make "
+                       "room, then start the server again: the ranks wait for it",
+                       error.text[0] != '\0' ? error.text : wf_status_text(status));
     }
     return status == WF_OK;
 }
 
 void wf_server_raise_epoch(struct wf_meta_server *server)
 {
-    server->epoch++;
-    wf_server_journal(server, &(struct wf_journal_record){.kind = WF_JOURNAL_EPOCH});
+    server->epoch++; /* within a term: the next server's term is higher */
 }
 
 void wf_server_membership_changed(struct wf_meta_server *server)
@@ -324,6 +327,19 @@ void wf_server_end(struct wf_meta_server *server, enum wf_status status, const c
     }
 }
 
+void wf_server_stop(struct wf_meta_server *server, enum wf_status status, const char *format, ...)
+{
+    if (server->state >= WF_SERVER_ENDING) {
+        return;
+    }
+    va_list args;
+    va_start(args, format);
+    wf_error_vset(&server->end, status, format, args);
+    va_end(args);
+    server->state = WF_SERVER_ENDING;
+    server->stops = true;
+}
+
 static void close_all(struct wf_meta_server *server)
 {
     for (int i = 0; i < WF_SERVER_BUCKETS; i++) {
@@ -348,7 +364,7 @@ static void ending(struct wf_meta_server *server)
         waits = waits || (rank->conn != 0 && !wf_server_is_silent(server, rank));
     }
     uint64_t waited = wf_server_now(server) - server->ending_ns;
-    if (waits && waited < server->options.timeouts.join_ns) {
+    if (!server->stops && waits && waited < server->options.timeouts.join_ns) {
         return;
     }
     close_all(server);
@@ -361,9 +377,15 @@ static void ending(struct wf_meta_server *server)
 /* --- the turn --------------------------------------------------------------------------------- */
 void wf_server_advance(struct wf_meta_server *server)
 {
+    if (server->state < WF_SERVER_ENDING && wf_server_is_away(server)) {
+        return;
+    }
     do {
         server->again = false;
         switch (server->state) {
+        case WF_SERVER_RECOVER:
+            wf_server_recover(server);
+            break;
         case WF_SERVER_IDLE:
             wf_server_idle(server);
             break;
@@ -394,11 +416,11 @@ static void on_tick(struct wf_timer *timer)
     struct wf_meta_server *server =
         (struct wf_meta_server *)((char *)timer - offsetof(struct wf_meta_server, tick));
     uint64_t now = wf_server_now(server);
-    wf_server_excuse_own_absence(server);
+    wf_server_check_absence(server);
     if (server->state < WF_SERVER_ENDING) {
         wf_server_drop_silent(server);
         wf_server_check_leases(server);
-        if (now >= server->repeat_ns) {
+        if (now >= server->repeat_ns && server->away_ns == 0) {
             server->repeat_ns = now + server->options.timeouts.repeat_ns;
             server->repeats++;
             for (uint32_t i = 0; i < server->rank_count; i++) {
@@ -498,11 +520,10 @@ enum wf_status wf_meta_server_new(struct wf_loop *loop, const struct wf_server_o
     wf_actor_init(&server->actor, loop, "meta_server", on_message);
     server->advance = (struct wf_msg){.kind = WF_SERVER_ADVANCE, .lane = WF_LANE_CONTROL};
     server->tick = (struct wf_timer){.fire = on_tick, .name = "meta_server tick"};
-    server->term = 1 + server->env->ops->wall_s(server->env);
     server->epoch = 1;
-    if (!wf_server_journal(server, &(struct wf_journal_record){.kind = WF_JOURNAL_TERM})) {
-        status = wf_error_set(error, server->end.status, "%s", server->end.text);
-    } else {
+    status = wf_server_recover_begin(server, error);
+    server->options.found = NULL;
+    if (status == WF_OK) {
         status = server->env->ops->listen(server->env, &server->actor, options->listen, bound_out,
                                           &server->listener, error);
     }
@@ -523,12 +544,19 @@ void wf_meta_server_close(struct wf_meta_server *server, const char *reason)
     wf_server_end(server, WF_CLOSED, "%s", reason);
 }
 
+void wf_meta_server_stop(struct wf_meta_server *server, const char *reason)
+{
+    wf_server_stop(server, WF_CLOSED, "%s", reason);
+    wf_server_advance(server);
+}
+
 void wf_meta_server_free(struct wf_meta_server *server)
 {
     if (server == NULL) {
         return;
     }
     close_all(server);
+    wf_server_recover_end(server);
     wf_actor_close(&server->actor);
     wf_actor_fini(&server->actor);
     wf_server_shared_drop(&server->members_frame);

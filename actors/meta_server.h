@@ -2,11 +2,14 @@
  *
  * One actor on one loop; its whole outside is the env's wire. It implements the server's part of
  * docs/protocol.md. The journal's records are written through `journal` in the order the protocol
- * demands (term, GENERATION, OPEN, DECIDE before the frames that need them).
+ * demands (term, GENERATION, OPEN, DECIDE before the frames that need them). A server that starts
+ * on a journal that was used before gets what it says as `found`, and recovers; one whose journal
+ * was lost does so only if it is told to.
  */
 #ifndef WEFT_ACTORS_META_SERVER_H
 #define WEFT_ACTORS_META_SERVER_H
 
+#include "actors/journal.h"
 #include "actors/messages.h"
 #include "actors/rank.h"
 #include "actors/round.h"
@@ -14,25 +17,6 @@
 #include "runtime/loop.h"
 
 struct wf_meta_server;
-
-enum wf_journal_kind {
-    WF_JOURNAL_TERM,
-    WF_JOURNAL_GENERATION,
-    WF_JOURNAL_EPOCH,
-    WF_JOURNAL_OPEN,
-    WF_JOURNAL_DECIDE,
-    WF_JOURNAL_COMMITTED,
-};
-struct wf_journal_record {
-    enum wf_journal_kind kind;
-    uint64_t term, epoch, counter;
-    struct wf_round_key round;
-    enum wf_commit_policy policy;
-    const struct wf_el_member *members; /* OPEN */
-    uint32_t member_count;
-    const struct wf_el_unit *engines; /* DECIDE, COMMITTED */
-    uint32_t engine_count;
-};
 
 struct wf_server_options {
     const char *job;
@@ -51,10 +35,16 @@ struct wf_server_options {
     struct wf_timeouts timeouts;
     uint32_t attempts_max; /* of one version before it is given up; default 3 */
     /* Must be durable when it returns OK; may be NULL (nothing survives the server). */
-    enum wf_status (*journal)(void *user, const struct wf_journal_record *record);
+    enum wf_status (*journal)(void *user, const struct wf_journal_record *record,
+                              struct wf_error *error);
     void *user;
+    /* What the journal said at start; borrowed for the call. NULL, or of term 0: a new job. */
+    const struct wf_journal_state *found;
+    /* The journal is lost, or not to be trusted: rebuild its contents from the ranks. */
+    bool recover;
     /* Loop thread, once, from an actor's turn: the job is over (CLOSED), everybody has left or was
-     * given up; or the server had to stop. Free the server afterwards, not inside. */
+     * given up; or it failed; or only this server had to stop and the ranks wait for the next. Free
+     * the server afterwards, not inside. */
     void (*ended)(void *user, const struct wf_error *why);
 };
 
@@ -69,6 +59,9 @@ void wf_meta_server_status(struct wf_meta_server *server, uint32_t ranks_max,
 void wf_meta_server_status_fini(struct wf_frame_status *status);
 /* Ends the job early: tells everybody LEAVE with `reason`; `ended` follows when all have left. */
 void wf_meta_server_close(struct wf_meta_server *server, const char *reason);
+/* Ends this server and not the job, which waits for another one on the same journal; `ended` is
+ * called before this returns. */
+void wf_meta_server_stop(struct wf_meta_server *server, const char *reason);
 void wf_meta_server_free(struct wf_meta_server *server);
 
 #endif

@@ -211,7 +211,7 @@ static bool plans_agree(struct wf_meta_server *server)
     }
     if (!server->agreed) {
         server->agreed = true;
-        server->generation_due = true;
+        server->generation_due = server->generation_due || server->generation == 0;
         wf_server_report_plan(server);
     }
     return true;
@@ -221,7 +221,7 @@ static bool plans_agree(struct wf_meta_server *server)
 void wf_server_send_generation(struct wf_meta_server *server, struct wf_server_rank *rank)
 {
     const struct wf_frame_generation generation = {.term = server->term,
-                                                   .generation_term = server->term,
+                                                   .generation_term = server->generation_term,
                                                    .counter = server->generation,
                                                    .step = server->generation_step};
     wf_server_send(server, rank, WF_FRAME_generation, &generation);
@@ -252,10 +252,12 @@ static bool train_side_ready(struct wf_meta_server *server)
         return complete;
     }
     server->generation_due = false;
-    server->generation++;
+    server->generation = server->generation_term == server->term ? server->generation + 1 : 1;
+    server->generation_term = server->term;
     server->generation_step = server->newest_step;
-    const struct wf_journal_record record = {.kind = WF_JOURNAL_GENERATION,
-                                             .counter = server->generation};
+    const struct wf_journal_record record = {
+        .kind = WF_JOURNAL_GENERATION,
+        .generation = {server->generation_term, server->generation, server->generation_step}};
     if (!wf_server_journal(server, &record)) {
         return false;
     }
@@ -288,6 +290,9 @@ bool wf_server_agree(struct wf_meta_server *server)
  * others still read it. */
 static bool is_resolved(const struct wf_meta_server *server, struct wf_version version)
 {
+    if (server->state == WF_SERVER_RECOVER) {
+        return false; /* told when everybody is past the barrier */
+    }
     bool runs = server->state == WF_SERVER_OPENED || server->state == WF_SERVER_CLOSING;
     if (runs && !server->round.noticed &&
         wf_version_compare(version, server->round.key.version) == 0) {
@@ -312,8 +317,9 @@ void wf_server_on_publish(struct wf_meta_server *server, struct wf_server_rank *
                           const struct wf_frame_publish *publish)
 {
     struct wf_version version = publish->version;
-    if (rank->side != WF_TRAIN || rank->presence != WF_PRESENT || version.term != server->term ||
-        version.counter != server->generation || server->generation_due) {
+    if (rank->side != WF_TRAIN || rank->presence != WF_PRESENT ||
+        version.term != server->generation_term || version.counter != server->generation ||
+        server->generation_due) {
         return; /* of a generation that is over */
     }
     if (!wf_hash_equal(publish->layout, rank->layout) || publish->models != 1) {
@@ -360,7 +366,7 @@ void wf_server_on_publish(struct wf_meta_server *server, struct wf_server_rank *
 void wf_server_on_idle(struct wf_meta_server *server, struct wf_server_rank *rank,
                        const struct wf_frame_idle *idle)
 {
-    bool current = idle->version.step == 0 || (idle->version.term == server->term &&
+    bool current = idle->version.step == 0 || (idle->version.term == server->generation_term &&
                                                idle->version.counter == server->generation);
     if (rank->side == WF_TRAIN && rank->presence == WF_PRESENT && current &&
         !server->generation_due) {
@@ -378,8 +384,8 @@ void wf_server_on_told(struct wf_meta_server *server, struct wf_server_rank *ran
     }
     if (key->version.step == 0) {
         rank->generation_told =
-            rank->generation_told ||
-            (key->version.term == server->term && key->version.counter == server->generation);
+            rank->generation_told || (key->version.term == server->generation_term &&
+                                      key->version.counter == server->generation);
     } else if (key->attempt == 0) {
         if (wf_version_compare(key->version, rank->released_alone) == 0) {
             rank->released_alone = (struct wf_version){0};

@@ -168,7 +168,7 @@ static bool tries_again(const struct wf_meta_server *server)
            !server->round.withdrawn && server->attempt < server->options.attempts_max;
 }
 
-static uint32_t decided_units(struct wf_meta_server *server)
+uint32_t wf_server_decided_units(struct wf_meta_server *server)
 {
     uint32_t count = 0;
     for (uint32_t e = 0; e < server->options.engines; e++) {
@@ -179,11 +179,11 @@ static uint32_t decided_units(struct wf_meta_server *server)
     return count;
 }
 
-static void tell_train_side(struct wf_meta_server *server)
+void wf_server_tell_train_side(struct wf_meta_server *server)
 {
     struct wf_server_round *round = &server->round;
     struct wf_version version = round->key.version;
-    uint32_t decided = decided_units(server);
+    uint32_t decided = wf_server_decided_units(server);
     bool over = true;
     if (decided > 0) {
         memcpy(server->told_units, server->units, decided * sizeof server->units[0]);
@@ -227,13 +227,13 @@ void wf_server_closing(struct wf_meta_server *server)
         return;
     }
     if (!server->round.noticed) {
-        tell_train_side(server);
+        wf_server_tell_train_side(server);
     }
     for (uint32_t e = 0; e < server->options.engines; e++) {
         resumed = unit_resumed(server, &server->engines[e]) && resumed;
     }
     if (resumed) {
-        bool committed = decided_units(server) > 0;
+        bool committed = wf_server_decided_units(server) > 0;
         wf_server_report_round(server, committed);
         if (server->round.fill) {
             server->fill_failures = committed ? 0 : server->fill_failures + 1;
@@ -356,7 +356,8 @@ void wf_server_repeat(struct wf_meta_server *server, struct wf_server_rank *rank
         wf_server_send_welcome(server, rank);
         return;
     }
-    if (rank->presence != WF_PRESENT || server->state >= WF_SERVER_ENDING) {
+    if (rank->presence != WF_PRESENT || server->state >= WF_SERVER_ENDING ||
+        server->state == WF_SERVER_RECOVER) {
         return;
     }
     if (server->members_epoch != 0 && !server->members_due &&

@@ -228,6 +228,7 @@ void wf_server_idle(struct wf_meta_server *server)
 {
     struct wf_publication next;
     wf_server_readmit(server);
+    wf_server_resume_engines(server); /* after a restart: before all are there to plan */
     if (!wf_server_agree(server) || server->state != WF_SERVER_IDLE) {
         return;
     }

@@ -9,8 +9,10 @@
  *   OPENED   members read and vote; a unit (engine, or all of them) is decided or cut
  *   CLOSING  every unit is decided or cut: flips and aborts finish, then the trainers are told
  *   ENDING   everybody was told to leave; waits for goodbyes
+ *   RECOVER  before IDLE, of a server that is not the job's first (meta_server_recover.c)
  *
- * RECOVER, the state of a server that finds a journal, belongs before IDLE (docs/protocol.md).
+ * A server that was not run for half a lease is *away*: whatever its state, it decides and renews
+ * nothing until the ranks have said HELLO again (meta_server_recover.c).
  */
 #ifndef WEFT_ACTORS_META_SERVER_INTERNAL_H
 #define WEFT_ACTORS_META_SERVER_INTERNAL_H
@@ -29,6 +31,7 @@ enum {
 };
 
 enum wf_server_state {
+    WF_SERVER_RECOVER,
     WF_SERVER_IDLE,
     WF_SERVER_OPENED,
     WF_SERVER_CLOSING,
@@ -71,6 +74,7 @@ struct wf_server_rank {
     bool evicted;       /* missed a deadline that cannot be undone: its lease is not renewed */
     bool in_place;      /* its mode: it pauses at OPEN and reads into what it serves from */
     bool welcome_clean;
+    bool returned; /* has said HELLO since the server was away */
     uint64_t welcome_epoch;
     uint32_t candidates; /* connections that claim its identity */
     /* what its newest heartbeat says it has */
@@ -182,10 +186,15 @@ struct wf_meta_server {
     uint32_t group_count;
 
     enum wf_server_state state;
+    struct wf_server_recovery *recovery; /* RECOVER: meta_server_recover.c's */
+    uint64_t away_ns; /* since when it waits for HELLOs after an absence; 0: not */
     uint64_t term, epoch, members_epoch;
-    uint64_t generation;              /* counter; 0: none yet */
-    bool members_due, generation_due; /* to be done in IDLE */
-    bool agreed;                      /* the plan, once */
+    uint64_t found_term; /* newest of the journal at start; 0: a new job */
+    struct wf_round_key found_round;
+    bool rebuilt;                         /* from the ranks: the journal was lost */
+    uint64_t generation_term, generation; /* counter; 0: none yet */
+    bool members_due, generation_due;     /* to be done in IDLE */
+    bool agreed;                          /* the plan, once */
     uint64_t members_ns, started_ns;
     uint64_t publishing_ns; /* since when some train ranks have published and others not; 0: not */
     uint64_t no_engine_ns;  /* since when a version waits for any complete engine; 0: not */
@@ -214,6 +223,7 @@ struct wf_meta_server {
     struct wf_server_shared members_frame, open_frame;
     uint32_t repeats; /* times that unanswered frames were repeated */
     struct wf_error end;
+    bool stops; /* ENDING: only this server; the ranks are told nothing and wait for the next */
     uint64_t ending_ns;
 };
 
@@ -235,6 +245,10 @@ struct wf_payload *wf_server_shared_frame(struct wf_meta_server *server,
 bool wf_server_journal(struct wf_meta_server *server, const struct wf_journal_record *record);
 /* Ends the job: everybody is told. CLOSED: it is over as it should be. */
 void wf_server_end(struct wf_meta_server *server, enum wf_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Ends this server and not the job: connections close without a word, the ranks wait for another.
+ */
+void wf_server_stop(struct wf_meta_server *server, enum wf_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 uint64_t wf_server_now(const struct wf_meta_server *server);
 void wf_server_raise_epoch(struct wf_meta_server *server);
@@ -277,8 +291,10 @@ void wf_server_on_leave(struct wf_meta_server *server, struct wf_server_rank *ra
 void wf_server_on_rank_closed(struct wf_meta_server *server, struct wf_server_rank *rank);
 /* Nothing was heard of it for its lease and a margin. */
 bool wf_server_is_silent(const struct wf_meta_server *server, const struct wf_server_rank *rank);
-/* Each tick, first: if it was the server that was away, everybody's lease begins anew. */
-void wf_server_excuse_own_absence(struct wf_meta_server *server);
+uint64_t wf_server_lease_and_margin(const struct wf_meta_server *server);
+/* Answers the HELLO of a rank that has one coming. */
+void wf_server_greet(struct wf_meta_server *server, struct wf_server_rank *rank, bool clean);
+void wf_server_drop_rank_conn(struct wf_meta_server *server, struct wf_server_rank *rank);
 /* Fences who was silent for a lease. */
 void wf_server_check_leases(struct wf_meta_server *server);
 /* IDLE: readmits who was fenced and is heard again. */
@@ -372,6 +388,33 @@ void wf_server_on_aborted(struct wf_meta_server *server, struct wf_server_rank *
 /* Sends again what this rank has not answered. */
 void wf_server_repeat(struct wf_meta_server *server, struct wf_server_rank *rank);
 void wf_server_send_notice(struct wf_meta_server *server, struct wf_server_rank *rank);
+/* After the barrier: how the round ended. */
+void wf_server_tell_train_side(struct wf_meta_server *server);
+uint32_t wf_server_decided_units(struct wf_meta_server *server); /* into server->units */
+
+/* --- meta_server_recover.c: terms, and what a server that is not the first has to find out ------
+ */
+/* The server's term; with a journal that was used, or by order, the state RECOVER. */
+enum wf_status wf_server_recover_begin(struct wf_meta_server *server, struct wf_error *error);
+void wf_server_recover(struct wf_meta_server *server);     /* the state */
+void wf_server_recover_end(struct wf_meta_server *server); /* frees it */
+/* False: this HELLO is not answered (a newer term, or rounds of which there is no record); the
+ * server goes above that term, or stops. */
+bool wf_server_may_hear(struct wf_meta_server *server, const struct wf_frame_hello *hello);
+/* A rank that was admitted: what it remembers. False: its WELCOME has to wait. */
+bool wf_server_hear(struct wf_meta_server *server, struct wf_server_rank *rank,
+                    const struct wf_frame_hello *hello);
+bool wf_server_is_collecting(const struct wf_meta_server *server); /* no WELCOME yet */
+void wf_server_recover_again(struct wf_meta_server *server);       /* its waits begin anew */
+void wf_server_drop_ranks(
+    struct wf_meta_server *server); /* connections of all that are no observers */
+
+/* --- meta_server_absence.c ---------------------------------------------------------------------
+ */
+/* First in each turn: if the server was not run for half a lease, it is away. */
+void wf_server_check_absence(struct wf_meta_server *server);
+/* True while it is; ends it when the ranks are back. */
+bool wf_server_is_away(struct wf_meta_server *server);
 
 /* --- meta_server_status.c: also wf_meta_server_status -----------------------------------------
  */

@@ -153,42 +153,6 @@ static enum wf_status join_group(struct wf_meta_server *server, const struct wf_
     return WF_OK;
 }
 
-/* The newest term that a rank remembers anything of; its own is the server's by now. */
-static uint64_t newest_remembered(const struct wf_frame_hello *hello)
-{
-    const uint64_t terms[] = {hello->round.term, hello->aborted.term, hello->live.term,
-                              hello->committed.term};
-    uint64_t newest = 0;
-    for (size_t i = 0; i < sizeof terms / sizeof terms[0]; i++) {
-        newest = terms[i] > newest ? terms[i] : newest;
-    }
-    return newest;
-}
-
-/* A server hears of a newer one, or of rounds that it knows nothing of. */
-static bool is_out_of_date(struct wf_meta_server *server, const struct wf_frame_hello *hello)
-{
-    if (hello->term > server->term) {
-        wf_server_end(server, WF_STALE,
-                      "a newer MetaServer (term %" PRIu64 ") serves this job; this one has term "
-                      "%" PRIu64 " and stops",
-                      hello->term, server->term);
-        return true;
-    }
-    uint64_t newest = newest_remembered(hello);
-    if (newest != 0 && newest != server->term) {
-        char version[WF_VERSION_TEXT];
-        wf_version_format(hello->committed, version);
-        wf_server_end(server, WF_REFUSED,
-                      "%s rank %" PRIu64 " (host %s) remembers another MetaServer (term %" PRIu64
-                      ", version %s) of which this one has no record: restart the job",
-                      hello->side == WF_TRAIN ? "train" : "infer", hello->rank, hello->host, newest,
-                      version);
-        return true;
-    }
-    return false;
-}
-
 /* --- incarnations ----------------------------------------------------------------------------- */
 static void lose(struct wf_meta_server *server, struct wf_server_rank *rank,
                  const struct wf_culprit *why)
@@ -198,7 +162,7 @@ static void lose(struct wf_meta_server *server, struct wf_server_rank *rank,
     rank->resume_asked = false;
 }
 
-static void drop_rank_conn(struct wf_meta_server *server, struct wf_server_rank *rank)
+void wf_server_drop_rank_conn(struct wf_meta_server *server, struct wf_server_rank *rank)
 {
     if (rank->conn != 0) {
         uint64_t conn = rank->conn;
@@ -214,7 +178,7 @@ static void retire(struct wf_meta_server *server, struct wf_server_rank *rank)
     wf_server_blame(rank, &why, "was lost: a new incarnation of it has joined");
     lose(server, rank, &why);
     rank->retired[rank->retired_count++ % WF_RETIRED_MAX] = rank->incarnation;
-    drop_rank_conn(server, rank);
+    wf_server_drop_rank_conn(server, rank);
     rank->live = (struct wf_version){0};
     rank->evicted = false;
     rank->absent_ns = wf_server_now(server);
@@ -266,7 +230,7 @@ void wf_server_send_welcome(struct wf_meta_server *server, struct wf_server_rank
     wf_server_send(server, rank, WF_FRAME_welcome, &welcome);
 }
 
-static void greet(struct wf_meta_server *server, struct wf_server_rank *rank, bool clean)
+void wf_server_greet(struct wf_meta_server *server, struct wf_server_rank *rank, bool clean)
 {
     if (!rank->evicted) {
         rank->heard_ns = wf_server_now(server);
@@ -294,7 +258,7 @@ static void admit(struct wf_meta_server *server, struct wf_server_rank *rank, ui
         retire(server, rank);
     }
     if (rank->conn != conn) {
-        drop_rank_conn(server, rank);
+        wf_server_drop_rank_conn(server, rank);
     }
     take_hello(server, rank, hello, group);
     rank->conn = conn;
@@ -305,16 +269,19 @@ static void admit(struct wf_meta_server *server, struct wf_server_rank *rank, ui
     if (!rank->evicted || rank->presence == WF_FENCED) {
         rank->heard_ns = wf_server_now(server);
     }
+    if (!wf_server_hear(server, rank, hello)) {
+        return; /* not yet */
+    }
     switch (rank->presence) {
     case WF_ABSENT:
     case WF_LEFT:
-        greet(server, rank, true);
+        wf_server_greet(server, rank, true);
         break;
     case WF_GREETED:
-        greet(server, rank, true); /* the first WELCOME may have been lost */
+        wf_server_greet(server, rank, true); /* the first WELCOME may have been lost */
         break;
     case WF_PRESENT:
-        greet(server, rank, hello->term != server->term);
+        wf_server_greet(server, rank, hello->term != server->term);
         break;
     case WF_FENCED:
         break; /* wf_server_readmit, between rounds */
@@ -325,6 +292,7 @@ void wf_server_on_hello(struct wf_meta_server *server, struct wf_server_conn *co
                         struct wf_frame *frame)
 {
     const struct wf_frame_hello *hello = &frame->hello;
+    const uint64_t id = conn->id;
     struct wf_server_rank *rank = NULL;
     struct wf_error error = {0};
     enum wf_status status = check_hello(server, conn, hello, &error);
@@ -342,8 +310,8 @@ void wf_server_on_hello(struct wf_meta_server *server, struct wf_server_conn *co
         send_refused(server, conn, &error);
         return;
     }
-    if (is_out_of_date(server, hello)) {
-        send_refused(server, conn, &server->end);
+    if (!wf_server_may_hear(server, hello)) {
+        wf_server_conn_drop(server, id);
         return;
     }
     bool other = rank->known && rank->incarnation != hello->incarnation;
@@ -429,6 +397,9 @@ void wf_server_on_heartbeat(struct wf_meta_server *server, struct wf_server_rank
     rank->sent_ns = heartbeat->sent_ns;
     rank->has_members = heartbeat->members;
     rank->has_round = heartbeat->round;
+    if (server->away_ns != 0) {
+        return;
+    }
     if (rank->presence == WF_PRESENT || rank->presence == WF_GREETED) {
         const struct wf_frame_lease lease = {.term = server->term,
                                              .epoch = server->epoch,
@@ -449,7 +420,7 @@ void wf_server_on_leave(struct wf_meta_server *server, struct wf_server_rank *ra
         rank->absent_ns = wf_server_now(server);
     }
     rank->presence = WF_LEFT;
-    drop_rank_conn(server, rank);
+    wf_server_drop_rank_conn(server, rank);
     admit_candidate(server, rank);
 }
 
@@ -460,7 +431,7 @@ void wf_server_on_rank_closed(struct wf_meta_server *server, struct wf_server_ra
     }
 }
 
-static uint64_t lease_and_margin(const struct wf_meta_server *server)
+uint64_t wf_server_lease_and_margin(const struct wf_meta_server *server)
 {
     uint64_t lease = server->options.timeouts.lease_ns;
     return lease + lease / WF_LEASE_MARGIN_PART;
@@ -468,18 +439,7 @@ static uint64_t lease_and_margin(const struct wf_meta_server *server)
 
 bool wf_server_is_silent(const struct wf_meta_server *server, const struct wf_server_rank *rank)
 {
-    return wf_server_now(server) - rank->heard_ns > lease_and_margin(server);
-}
-
-void wf_server_excuse_own_absence(struct wf_meta_server *server)
-{
-    uint64_t now = wf_server_now(server);
-    if (now - server->tick_ns > server->options.timeouts.lease_ns / 2) {
-        for (uint32_t i = 0; i < server->rank_count; i++) {
-            server->ranks[i].heard_ns = now;
-        }
-    }
-    server->tick_ns = now;
+    return wf_server_now(server) - rank->heard_ns > wf_server_lease_and_margin(server);
 }
 
 void wf_server_check_leases(struct wf_meta_server *server)
@@ -493,7 +453,7 @@ void wf_server_check_leases(struct wf_meta_server *server)
         }
         char silent[WF_DURATION_TEXT];
         struct wf_culprit why;
-        wf_duration_format(lease_and_margin(server), silent);
+        wf_duration_format(wf_server_lease_and_margin(server), silent);
         wf_server_blame(rank, &why, "was lost: %s for %s (its lease and a margin)",
                         rank->evicted ? "it missed a deadline and was not renewed"
                                       : "nothing was heard of it",
@@ -515,7 +475,7 @@ void wf_server_readmit(struct wf_meta_server *server)
     for (uint32_t i = 0; i < server->rank_count; i++) {
         struct wf_server_rank *rank = &server->ranks[i];
         if (rank->presence == WF_FENCED && rank->conn != 0 && rank->heard_ns > rank->fenced_ns) {
-            greet(server, rank, true);
+            wf_server_greet(server, rank, true);
         }
     }
 }

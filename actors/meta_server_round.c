@@ -157,6 +157,7 @@ void wf_server_open(struct wf_meta_server *server, const struct wf_publication *
     const struct wf_journal_record record = {.kind = WF_JOURNAL_OPEN,
                                              .round = key,
                                              .policy = server->options.policy,
+                                             .fill = fill,
                                              .members = server->members,
                                              .member_count = server->member_count};
     if (!wf_server_journal(server, &record)) {

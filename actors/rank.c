@@ -12,6 +12,7 @@
 
 #define SECOND UINT64_C(1000000000)
 const struct wf_timeouts wf_timeouts_default = {.connect_ns = 30 * SECOND,
+                                                .reconnect_ns = 600 * SECOND,
                                                 .lease_ns = 3 * SECOND,
                                                 .heartbeat_ns = SECOND / 2,
                                                 .join_ns = 120 * SECOND,

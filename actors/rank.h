@@ -69,7 +69,9 @@ struct wf_rank_hooks {
 };
 
 struct wf_timeouts {
-    uint64_t connect_ns, lease_ns, heartbeat_ns, join_ns, plan_ns;
+    uint64_t connect_ns;   /* without a server since the start */
+    uint64_t reconnect_ns; /* without a server later: long enough to start one by hand */
+    uint64_t lease_ns, heartbeat_ns, join_ns, plan_ns;
     uint64_t
         publish_ns; /* the first train rank's PUBLISH of a version to the last one's; 0: no limit */
     uint64_t round_ns;   /* OPEN to the last vote */

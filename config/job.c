@@ -42,12 +42,13 @@ struct raw_policy {
 };
 
 struct raw_timeouts {
-    char *connect, *lease, *heartbeat, *join, *plan, *publish, *round, *quiesce, *flip, *repeat;
+    char *connect, *reconnect, *lease, *heartbeat, *join, *plan, *publish, *round, *quiesce, *flip,
+        *repeat;
     char *frozen;
 };
 
 struct raw_server {
-    char *listen, *address, *token_file;
+    char *listen, *address, *journal, *token_file;
 };
 
 struct raw_run {
@@ -123,13 +124,14 @@ static const cyaml_schema_field_t policy_fields[] = {
 
 #define TIMEOUT(name) TEXT(#name, name, struct raw_timeouts, 31)
 static const cyaml_schema_field_t timeout_fields[] = {
-    TIMEOUT(connect), TIMEOUT(lease),   TIMEOUT(heartbeat), TIMEOUT(join),
-    TIMEOUT(plan),    TIMEOUT(publish), TIMEOUT(round),     TIMEOUT(quiesce),
-    TIMEOUT(flip),    TIMEOUT(repeat),  TIMEOUT(frozen),    CYAML_FIELD_END};
+    TIMEOUT(connect), TIMEOUT(reconnect), TIMEOUT(lease), TIMEOUT(heartbeat), TIMEOUT(join),
+    TIMEOUT(plan),    TIMEOUT(publish),   TIMEOUT(round), TIMEOUT(quiesce),   TIMEOUT(flip),
+    TIMEOUT(repeat),  TIMEOUT(frozen),    CYAML_FIELD_END};
 
 static const cyaml_schema_field_t server_fields[] = {
     TEXT("listen", listen, struct raw_server, WF_ADDRESS_MAX - 1),
     TEXT("address", address, struct raw_server, WF_ADDRESS_MAX - 1),
+    TEXT("journal", journal, struct raw_server, WF_PATH_MAX - 1),
     TEXT("token_file", token_file, struct raw_server, WF_PATH_MAX - 1), CYAML_FIELD_END};
 
 static const cyaml_schema_field_t run_fields[] = {
@@ -170,7 +172,6 @@ static const cyaml_schema_value_t single_schema = {
 
 static const struct wf_yaml_reserved reserved_keys[] = {
     {"families"},
-    {"server.journal"},
 };
 
 static void visit_fields(const cyaml_schema_field_t *fields, const char *before,
@@ -226,6 +227,7 @@ static enum wf_status take_timeouts(const struct raw_timeouts *raw, struct wf_jo
         uint64_t *ns;
     } rows[] = {
         {raw->connect, "connect", &out->connect_ns},
+        {raw->reconnect, "reconnect", &out->reconnect_ns},
         {raw->lease, "lease", &out->lease_ns},
         {raw->heartbeat, "heartbeat", &out->heartbeat_ns},
         {raw->join, "join", &out->join_ns},
@@ -365,6 +367,8 @@ static enum wf_status take_server(const struct raw_server *raw, struct wf_job_fi
     }
     if (status != WF_OK) {
         wf_error_prefix(error, "%s", key);
+    } else if (raw->journal != NULL) {
+        status = take_path("server.journal", job->path, raw->journal, job->server.journal, error);
     }
     if (status == WF_OK && raw->token_file != NULL) {
         status = take_path("server.token_file", job->path, raw->token_file, job->server.token_file,

@@ -85,6 +85,7 @@ struct wf_job_file {
         char listen[WF_ADDRESS_MAX];  /* default: an abstract unix address of this run */
         char address[WF_ADDRESS_MAX]; /* an already running server, or "" */
         char token_file[WF_PATH_MAX]; /* "" is none: whoever starts the server makes one */
+        char journal[WF_PATH_MAX];    /* the folder of its journal, or "" */
     } server;
     struct {
         uint64_t versions;         /* default 5 */

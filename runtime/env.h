@@ -26,6 +26,12 @@
  * timeout, is closed with PROTOCOL. CLOSED's status is CLOSED when the peer ended the connection
  * between frames, CONNECTION when it broke or never came about, PROTOCOL, NO_RESOURCE.
  *
+ * Files. A folder is this process's alone from folder_open to folder_close (or its death): a second
+ * process is refused and told who has it. File names are plain. What append and replace have
+ * written is on the disk when they return OK; when they fail, or the process dies in the middle,
+ * replace has left the old file or the new one, append the old bytes or those and a beginning of
+ * the new. These calls wait for the disk: the only ones that block.
+ *
  * On the stream a frame is a 4-byte magic "WFT1", a 4-byte little-endian length, then the payload;
  * the magic's first byte cannot begin an HTTP method, so one port can serve both. The side that
  * connects first sends one empty frame by itself; the accepting side's OPENED follows only then, so
@@ -43,12 +49,14 @@
 
 struct wf_env;
 struct wf_job;
+struct wf_folder;
 
 enum {
     WF_FRAME_MAX = 4 << 20,       /* bytes of one frame's payload */
     WF_ADDRESS_MAX = 300,         /* bytes of an address string with its NUL */
     WF_SEND_QUEUE_MAX = 64 << 20, /* bytes that may wait to leave on one connection */
     WF_CONNECTIONS_MAX = 16384,   /* per env; one more is refused, accept included */
+    WF_FILE_MAX = 64 << 20,       /* bytes of a file that file_read takes */
     WF_UNRELEASED_MAX = 256,      /* frames of one connection that its owner has not released */
     WF_STRANGER_FRAME_MAX = 4096, /* bytes of a stranger's frame */
     WF_STRANGERS_MAX = 4096,      /* accepted and not trusted; the oldest gives way */
@@ -117,6 +125,20 @@ struct wf_env_ops {
      * if the peer takes them. Nothing more is sent to the owner about it, but what was already in
      * its inbox still comes: owners ignore ids that they no longer know. */
     void (*close)(struct wf_env *env, uint64_t conn_or_listener);
+
+    /* Makes the folder (mode 0700; its parents must be there) and locks it. REFUSED: in use. */
+    enum wf_status (*folder_open)(struct wf_env *env, const char *path,
+                                  struct wf_folder **folder_out, struct wf_error *error);
+    /* Gives *bytes_out (malloc'd). NOT_FOUND: no such file; NO_RESOURCE: over WF_FILE_MAX. */
+    enum wf_status (*file_read)(struct wf_env *env, struct wf_folder *folder, const char *name,
+                                uint8_t **bytes_out, size_t *len_out, struct wf_error *error);
+    /* To a file that replace has made (mode 0600). IO: what it holds now is not known for sure; the
+     * old bytes are there. */
+    enum wf_status (*file_append)(struct wf_env *env, struct wf_folder *folder, const char *name,
+                                  const void *bytes, size_t len_bytes, struct wf_error *error);
+    enum wf_status (*file_replace)(struct wf_env *env, struct wf_folder *folder, const char *name,
+                                   const void *bytes, size_t len_bytes, struct wf_error *error);
+    void (*folder_close)(struct wf_env *env, struct wf_folder *folder);
 
     /* Runs job->work on a pool thread (real) or after a chosen virtual time (sim), then sends
      * &job->done to job->owner. */

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "runtime/env.h"
+#include "runtime/files.h"
 #include "runtime/jobs.h"
 #include "runtime/wire.h"
 
@@ -117,6 +118,11 @@ static const struct wf_env_ops real_ops = {
     .send = real_send,
     .send_shared = real_send_shared,
     .close = real_close,
+    .folder_open = wf_files_open,
+    .file_read = wf_files_read,
+    .file_append = wf_files_append,
+    .file_replace = wf_files_replace,
+    .folder_close = wf_files_close,
     .job = real_job,
 };
 

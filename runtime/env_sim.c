@@ -129,6 +129,11 @@ static const struct wf_env_ops sim_ops = {
     .send = sim_wire_send,
     .send_shared = sim_wire_send_shared,
     .close = sim_wire_close,
+    .folder_open = sim_files_open,
+    .file_read = sim_files_read,
+    .file_append = sim_files_append,
+    .file_replace = sim_files_replace,
+    .folder_close = sim_files_close,
     .job = env_job,
 };
 
@@ -490,6 +495,7 @@ void wf_sim_free(struct wf_sim *sim)
         free(sim->ranks[i]);
     }
     sim_wire_fini(sim);
+    sim_files_fini(sim);
     free(sim->heap);
     free(sim->ranks);
     free(sim->regions);

@@ -84,6 +84,22 @@ bool wf_sim_faults(const struct wf_sim *sim);
 /* Breaks one open connection, drawn; false if there is none. */
 bool wf_sim_break_one(struct wf_sim *sim);
 
+/* --- the disk: folders outlive the processes that use them -------------------------------------
+ */
+enum wf_sim_write {
+    WF_SIM_WRITE_DONE,
+    WF_SIM_WRITE_FAILS,     /* the device is full; nothing was written */
+    WF_SIM_WRITE_DIES,      /* the process dies before anything was */
+    WF_SIM_WRITE_TORN,      /* in the middle: a part was written, or the right length with holes */
+    WF_SIM_WRITE_THEN_DIES, /* when all is on the disk, before anybody hears of it */
+};
+/* Asked about each append and replace of a living rank. Deaths only from a turn of that rank. */
+typedef enum wf_sim_write wf_sim_write_t(void *user, struct wf_loop *loop, const char *name,
+                                         const void *bytes, size_t len_bytes);
+void wf_sim_on_write(struct wf_sim *sim, wf_sim_write_t *hook, void *user);
+/* All files of a folder are lost. */
+void wf_sim_folder_erase(struct wf_sim *sim, const char *path);
+
 /* One event. False: nothing is left that could ever happen. */
 bool wf_sim_step(struct wf_sim *sim);
 /* Events until done(user) holds (asked after each event; NULL: never), the virtual time would pass

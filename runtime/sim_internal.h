@@ -96,6 +96,9 @@ struct wf_sim {
     uint64_t region_count, region_cap;
     uint64_t next_number; /* completes "*" and port 0 */
     bool faults_off;
+    struct wf_folder *folders;
+    wf_sim_write_t *write_hook;
+    void *write_user;
 };
 
 /* --- sim_events.c ---------------------------------------------------------------------------- */
@@ -140,5 +143,17 @@ void sim_wire_crash(struct wf_sim *sim, uint32_t rank);
 /* Tells the actors of a dead rank that their connections are closed. */
 void sim_wire_drain(struct wf_sim *sim, uint32_t rank);
 void sim_wire_fini(struct wf_sim *sim);
+
+/* --- sim_files.c: entries of the env's table -------------------------------------------------- */
+enum wf_status sim_files_open(struct wf_env *env, const char *path, struct wf_folder **folder_out,
+                              struct wf_error *error);
+enum wf_status sim_files_read(struct wf_env *env, struct wf_folder *folder, const char *name,
+                              uint8_t **bytes_out, size_t *len_out, struct wf_error *error);
+enum wf_status sim_files_append(struct wf_env *env, struct wf_folder *folder, const char *name,
+                                const void *bytes, size_t len_bytes, struct wf_error *error);
+enum wf_status sim_files_replace(struct wf_env *env, struct wf_folder *folder, const char *name,
+                                 const void *bytes, size_t len_bytes, struct wf_error *error);
+void sim_files_close(struct wf_env *env, struct wf_folder *folder);
+void sim_files_fini(struct wf_sim *sim);
 
 #endif

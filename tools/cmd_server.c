@@ -8,6 +8,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "actors/journal_file.h"
 #include "actors/meta_server.h"
 #include "config/address.h"
 #include "runtime/log.h"
@@ -17,12 +18,13 @@
 #include "tools/run/stderr_log.h"
 #include "tools/run/token_file.h"
 
-enum { OPT_DESCRIBE = 256, OPT_PARENT, OPT_TOKEN };
+enum { OPT_DESCRIBE = 256, OPT_PARENT, OPT_RECOVER, OPT_TOKEN };
 
 struct server {
     struct wf_loop *loop;
     struct wf_env *env;
     struct wf_meta_server *server;
+    struct wf_journal_file *journal; /* NULL: nothing survives this process */
     struct wf_hold hold;
     struct wf_stderr_log log;
     struct wf_token token;
@@ -32,8 +34,8 @@ struct server {
 };
 
 struct arguments {
-    const char *path, *listen, *token_file;
-    bool describe;
+    const char *path, *listen, *journal, *token_file;
+    bool describe, recover;
 };
 
 static const struct argp_option options[] = {
@@ -44,6 +46,14 @@ static const struct argp_option options[] = {
     {"token-file", OPT_TOKEN, "FILE", 0,
      "the job's token (mode 0600), of which every process of the job needs a copy; default: the "
      "job's server.token_file, else one that is made; its path is printed",
+     0},
+    {"journal", 'j', "DIR", 0,
+     "a folder for the server's memory: a server that was killed goes on from it; default: the "
+     "job's server.journal",
+     0},
+    {"recover", OPT_RECOVER, 0, 0,
+     "the journal is lost: rebuild it from the ranks that still run (waits a lease, and for every "
+     "train rank)",
      0},
     {"describe-frames", OPT_DESCRIBE, 0, 0, "print the tables of docs/protocol.md and exit", 0},
     {"ends-with-parent", OPT_PARENT, 0, OPTION_HIDDEN, 0, 0},
@@ -56,6 +66,12 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     switch (key) {
     case 'l':
         arguments->listen = argument;
+        return 0;
+    case 'j':
+        arguments->journal = argument;
+        return 0;
+    case OPT_RECOVER:
+        arguments->recover = true;
         return 0;
     case OPT_DESCRIBE:
         arguments->describe = true;
@@ -88,7 +104,12 @@ static void signal_came(struct wf_watch *watch, unsigned events)
     struct signalfd_siginfo info;
     if (read(watch->fd, &info, sizeof info) == (ssize_t)sizeof info) {
         s->exit_status = WF_EXIT_FAILED;
-        wf_meta_server_close(s->server, "the server was asked to end");
+        if (s->journal != NULL) { /* the job goes on with the next server on this journal */
+            wf_meta_server_stop(s->server, "the server was asked to end; the ranks wait for the "
+                                           "next one on its journal");
+        } else {
+            wf_meta_server_close(s->server, "the server was asked to end");
+        }
     }
 }
 
@@ -127,6 +148,30 @@ static void leave_note(struct server *s, const char *job, const char *bound)
     }
 }
 
+static enum wf_status append(void *user, const struct wf_journal_record *record,
+                             struct wf_error *error)
+{
+    return wf_journal_file_append(((struct server *)user)->journal, record, error);
+}
+
+static enum wf_status open_journal(struct server *s, const struct wf_run_setup *setup,
+                                   const struct arguments *arguments, struct wf_error *error)
+{
+    const char *folder = arguments->journal != NULL             ? arguments->journal
+                         : setup->job.server.journal[0] != '\0' ? setup->job.server.journal
+                                                                : NULL;
+    if (folder != NULL) {
+        return wf_journal_file_open(s->env, folder, setup->job.name, arguments->recover,
+                                    &s->journal, error);
+    }
+    if (arguments->recover) {
+        return wf_error_set(error, WF_INVALID,
+                            "--recover rebuilds a journal: say where it is, by --journal or the "
+                            "job's server.journal");
+    }
+    return WF_OK;
+}
+
 static enum wf_status start(struct server *s, const struct wf_run_setup *setup,
                             const struct arguments *arguments, struct wf_error *error)
 {
@@ -154,6 +199,14 @@ static enum wf_status start(struct server *s, const struct wf_run_setup *setup,
     if (status == WF_OK) {
         status = wf_token_of_job(arguments->token_file, &setup->job, setup->job.name, s->env,
                                  token_file, &s->token, error);
+    }
+    if (status == WF_OK) {
+        status = open_journal(s, setup, arguments, error);
+    }
+    if (s->journal != NULL) {
+        server.journal = append;
+        server.found = wf_journal_file_state(s->journal);
+        server.recover = arguments->recover;
     }
     if (status == WF_OK) {
         status = wf_meta_server_new(s->loop, &server, bound, &s->server, error);
@@ -213,6 +266,7 @@ static int serve(const struct wf_run_setup *setup, const struct arguments *argum
     }
     wf_server_note_remove(&s.note);
     wf_token_wipe(&s.token);
+    wf_journal_file_close(s.journal);
     if (s.signals.fd >= 0) {
         wf_watch_remove(s.loop, &s.signals);
         close(s.signals.fd);

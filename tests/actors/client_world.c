@@ -6,6 +6,7 @@
 #include <string.h>
 
 static const struct wf_timeouts timeouts = {.connect_ns = 3000 * CLIENT_MS,
+                                            .reconnect_ns = 3000 * CLIENT_MS,
                                             .lease_ns = 600 * CLIENT_MS,
                                             .heartbeat_ns = 100 * CLIENT_MS,
                                             .join_ns = 5000 * CLIENT_MS};

@@ -6,6 +6,7 @@
 #include <string.h>
 
 static const struct wf_timeouts timeouts = {.connect_ns = 2000 * PUPPET_MS,
+                                            .reconnect_ns = 2000 * PUPPET_MS,
                                             .lease_ns = 600 * PUPPET_MS,
                                             .heartbeat_ns = 100 * PUPPET_MS,
                                             .join_ns = 5000 * PUPPET_MS,
@@ -145,8 +146,10 @@ static void on_ended(void *user, const struct wf_error *why)
     world->why = *why;
 }
 
-static enum wf_status on_journal(void *user, const struct wf_journal_record *record)
+static enum wf_status on_journal(void *user, const struct wf_journal_record *record,
+                                 struct wf_error *error)
 {
+    (void)error;
     struct world *world = user;
     if (world->fails && record->kind == world->journal_fails) {
         return WF_IO;

@@ -73,6 +73,7 @@ static void make_options(struct stage *stage, struct stage_rank *rank, enum wf_s
         .publish = options->publish,
         .mode = options->mode,
         .timeouts = {.connect_ns = 5 * second_ns,
+                     .reconnect_ns = 5 * second_ns,
                      .plan_ns = 5 * second_ns,
                      .round_ns = 10 * second_ns},
     };

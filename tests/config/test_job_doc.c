@@ -124,7 +124,7 @@ Test(job_doc, the_table_has_the_default_of_every_timeout)
         {"timeouts.plan", t->plan_ns},           {"timeouts.publish", t->publish_ns},
         {"timeouts.round", t->round_ns},         {"timeouts.quiesce", t->quiesce_ns},
         {"timeouts.flip", t->flip_ns},           {"timeouts.repeat", t->repeat_ns},
-        {"timeouts.frozen", 10000000000},
+        {"timeouts.frozen", 10000000000},        {"timeouts.reconnect", t->reconnect_ns},
     };
     cr_assert_eq(sizeof rows / sizeof rows[0], sizeof *t / sizeof t->connect_ns + 1,
                  "a timeout is missing in this test");

@@ -30,6 +30,7 @@ void job_fail(struct job *job, const char *format, ...)
 struct wf_timeouts job_timeouts(void)
 {
     return (struct wf_timeouts){.connect_ns = 30 * SEC,
+                                .reconnect_ns = 60 * SEC,
                                 .lease_ns = 600 * MS,
                                 .heartbeat_ns = 100 * MS,
                                 .join_ns = 20 * SEC,

@@ -86,8 +86,8 @@ static const struct {
     enum wf_status end;
 } rows[] = {
     {"nothing is remembered", 0, 0, 0, WF_OK},
-    {"a round of this term", 0, 1, 0, WF_OK},
-    {"a version of this term", 0, 1, 1, WF_OK},
+    {"a round of this very term, which no server has opened", 0, 1, 0, WF_REFUSED},
+    {"a version of this very term", 0, 1, 1, WF_REFUSED},
     {"a higher term was adopted", 1, 0, 0, WF_STALE},
     {"a round of another term", 0, 7, 0, WF_REFUSED},
     {"a committed version of another term", 0, 0, 7, WF_REFUSED},

@@ -421,7 +421,8 @@ enum wf_status control_crowd_run(uint32_t ranks, unsigned rounds, struct control
     crowd->per_side = ranks / 2;
     crowd->rounds = rounds;
     crowd->timeouts = wf_timeouts_default;
-    crowd->timeouts.connect_ns = crowd->timeouts.join_ns = crowd->timeouts.plan_ns = 300 * SECOND;
+    crowd->timeouts.connect_ns = crowd->timeouts.reconnect_ns = crowd->timeouts.join_ns =
+        crowd->timeouts.plan_ns = 300 * SECOND;
     enum wf_status status = make_crowd(crowd, error);
     if (status == WF_OK) {
         status = run_threads(crowd, error);
