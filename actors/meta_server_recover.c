@@ -372,7 +372,9 @@ static bool is_member(const struct wf_server_recovery *r, const struct wf_server
 
 static bool holds(const struct wf_server_recovery *r, const struct memory *m)
 {
-    return wf_round_key_equal(&m->round, &r->round) && m->state >= WF_RANK_DOUBT;
+    bool voted_yes =
+        m->state == WF_RANK_DOUBT || m->state == WF_RANK_TOLD || m->state == WF_RANK_FLIPPED;
+    return voted_yes && wf_round_key_equal(&m->round, &r->round);
 }
 
 /* For one unit: an engine, or all of them. */
