@@ -7,13 +7,14 @@
  *   MetaClient --FLIP(key)--> Receiver, answered by FLIPPED when live memory is that version; with
  *                             a status other than OK live memory is no version any more. In place
  *                             that is known since READ_DONE, and FLIP copies nothing
- *   MetaClient --GRANT(key, slot)--> Sender (peers may read for this round), --REVOKE(key)-->
+ *   MetaClient --GRANT(key, slot)--> Sender (peers may read for this round), --REVOKE(key)-->,
+ *                             answered by REVOKED when no work of the Sender reads the weights
  *   MetaClient --SNAPSHOT(key.version, slot)--> Sender, answered by SNAPSHOT_DONE
  *   MetaClient --PLAN--> Converter -> Planner, answered by PLANNED
  *
  * Of READ and FLIP at most one is outstanding. A READ gets exactly one READ_DONE, unless STOP
  * overtakes it: then STOPPED alone. STOP never comes during a FLIP. Answers repeat the key. GRANT
- * and REVOKE are idempotent and not answered. The MetaClient owns the protocol state
+ * is idempotent and not answered. The MetaClient owns the protocol state
  * (docs/protocol.md): Receiver and Sender know only the round they were told of.
  */
 #ifndef WEFT_ACTORS_LOCAL_H
@@ -35,6 +36,7 @@ enum wf_local_kind {
     WF_LOCAL_FLIPPED,
     WF_LOCAL_GRANT,
     WF_LOCAL_REVOKE,
+    WF_LOCAL_REVOKED,
     WF_LOCAL_SNAPSHOT, /* to Sender: copy the weights into a slot */
     WF_LOCAL_SNAPSHOT_DONE,
 };

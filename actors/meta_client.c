@@ -20,6 +20,7 @@ void wf_client_send_now(struct wf_meta_client *client, enum wf_frame_type type, 
 {
     enum wf_status status = wf_frame_send(client->env, client->conn, type, fields, -1);
     WF_ASSERT(status != WF_INVALID);
+    client->unsent = client->unsent || status == WF_NO_RESOURCE;
 }
 
 void wf_client_send(struct wf_meta_client *client, enum wf_frame_type type, const void *fields)
@@ -88,11 +89,7 @@ void wf_client_end(struct wf_meta_client *client, enum wf_status status, const c
     }
     client->closing = true;
     wf_error_set(&client->why, status, "%s", text);
-    if (client->granted) {
-        client->granted = false;
-        wf_client_local(client, wf_sender_actor(client->rank->sender), WF_LOCAL_REVOKE,
-                        &client->round, client->granted_slot, 0);
-    }
+    wf_client_revoke(client);
     wf_timer_cancel(client->loop, &client->retry);
     finish_if_quiet(client);
 }

@@ -33,6 +33,18 @@ struct wf_client_slot {
     char label[WF_LABEL_MAX];
 };
 
+/* What a train rank's host is told about its buffers. */
+enum wf_tell_kind { WF_TELL_READY, WF_TELL_RELEASED, WF_TELL_ABORTED };
+enum { WF_TELLS_MAX = 8 }; /* that wait for the Sender */
+struct wf_client_tell {
+    enum wf_tell_kind kind;
+    struct wf_version version;
+    uint64_t attempt, step;
+    uint32_t engines;
+    bool again, restarted;
+    struct wf_culprit culprit;
+};
+
 struct wf_meta_client {
     struct wf_actor actor;
     struct wf_rank *rank;
@@ -50,6 +62,7 @@ struct wf_meta_client {
     uint64_t hello_ns; /* when HELLO was sent: the lease of a WELCOME counts from it */
     uint64_t sequence;
     struct wf_timer retry, beat;
+    bool unsent;             /* the connection was too full for a frame: it is said again */
     struct wf_error refused; /* why the server does not want us (AGAIN from nobody else) */
 
     /* --- membership */
@@ -96,6 +109,9 @@ struct wf_meta_client {
     struct wf_client_slot slots[WF_SLOTS];
     bool granted;
     uint32_t granted_slot;
+    uint32_t revokes_out; /* REVOKEs that the Sender has not answered */
+    struct wf_client_tell tells[WF_TELLS_MAX];
+    uint32_t tell_count;
 
     /* --- the end */
     bool closing, ended; /* closing: waits until nothing can land; ended: the hook was called */
@@ -145,6 +161,13 @@ bool wf_client_infer_stop(struct wf_meta_client *client);
 bool wf_client_train_frame(struct wf_meta_client *client, struct wf_frame *frame);
 void wf_client_train_local(struct wf_meta_client *client, struct wf_local_msg *local);
 void wf_client_train_joined(struct wf_meta_client *client); /* tells again what waits */
+
+/* --- meta_client_tell.c --------------------------------------------------------------------------
+ */
+/* At once, or when the Sender has answered every REVOKE. */
+void wf_client_tell(struct wf_meta_client *client, const struct wf_client_tell *tell);
+void wf_client_revoke(struct wf_meta_client *client); /* if anything is granted */
+void wf_client_revoked(struct wf_meta_client *client);
 
 /* --- for rank.c: the facade's calls --------------------------------------------------------------
  */

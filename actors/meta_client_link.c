@@ -125,6 +125,11 @@ static void on_beat(struct wf_timer *timer)
                                                  .members = newest_members(client),
                                                  .round = client->round};
     wf_client_send_now(client, WF_FRAME_heartbeat, &heartbeat);
+    if (client->unsent && client->link == WF_LINK_UP &&
+        client->rank->options.side == WF_TRAIN) { /* what an infer rank says is asked for again */
+        client->unsent = false;
+        wf_client_train_joined(client);
+    }
     arm_beat(client);
 }
 

@@ -157,15 +157,6 @@ void wf_client_idle(struct wf_meta_client *client)
 
 /* --- grants
  * ----------------------------------------------------------------------------------------- */
-static void revoke(struct wf_meta_client *client)
-{
-    if (client->granted) {
-        client->granted = false;
-        wf_client_local(client, sender(client), WF_LOCAL_REVOKE, &client->round,
-                        client->granted_slot, 0);
-    }
-}
-
 /* Where `version` can be read, or -1. */
 static int find_source(const struct wf_meta_client *client, struct wf_version version)
 {
@@ -207,7 +198,7 @@ static void on_open(struct wf_meta_client *client, const struct wf_frame_open *o
         vote_no(client, &open->round);
         return;
     }
-    revoke(client);
+    wf_client_revoke(client);
     wf_client_remember_round(client, open);
     client->granted = true;
     client->granted_slot = (uint32_t)source;
@@ -246,49 +237,53 @@ static bool end_hold(struct wf_meta_client *client, struct wf_version version)
 
 static void on_released(struct wf_meta_client *client, const struct wf_frame_released *released)
 {
-    const struct wf_rank_options *o = &client->rank->options;
     if (wf_version_compare(released->version, client->committed) > 0) {
         client->committed = released->version;
     }
     if (released->round.attempt > 0 &&
         wf_round_key_compare(&released->round, &client->round) >= 0) {
-        revoke(client);
+        wf_client_revoke(client);
         client->round = released->round;
     }
     bool ended = end_hold(client, released->round.version);
     wf_client_answer(client, WF_FRAME_told, &released->round);
-    if (ended && o->hooks.released != NULL) {
-        o->hooks.released(o->host, client->rank, released->round.version, released->engines_count);
+    if (ended) {
+        const struct wf_client_tell tell = {.kind = WF_TELL_RELEASED,
+                                            .version = released->round.version,
+                                            .engines = released->engines_count};
+        wf_client_tell(client, &tell);
     }
 }
 
 static void on_round_aborted(struct wf_meta_client *client,
                              const struct wf_frame_round_aborted *aborted)
 {
-    const struct wf_rank_options *o = &client->rank->options;
     bool repeat = wf_round_key_equal(&aborted->round, &client->aborted);
     int order = wf_round_key_compare(&aborted->round, &client->round);
     wf_client_answer(client, WF_FRAME_told, &aborted->round);
     if (repeat || order < 0) {
         return;
     }
-    revoke(client);
+    wf_client_revoke(client);
     client->round = aborted->round;
     client->aborted = aborted->round;
     bool held = find_source(client, aborted->round.version) >= 0;
     if (!aborted->again) {
         end_hold(client, aborted->round.version);
     }
-    if (held && o->hooks.aborted != NULL) {
-        o->hooks.aborted(o->host, client->rank, aborted->round.version, aborted->round.attempt,
-                         aborted->again != 0, &aborted->culprit);
+    if (held) {
+        const struct wf_client_tell tell = {.kind = WF_TELL_ABORTED,
+                                            .version = aborted->round.version,
+                                            .attempt = aborted->round.attempt,
+                                            .again = aborted->again != 0,
+                                            .culprit = aborted->culprit};
+        wf_client_tell(client, &tell);
     }
 }
 
 static void on_generation(struct wf_meta_client *client,
                           const struct wf_frame_generation *generation)
 {
-    const struct wf_rank_options *o = &client->rank->options;
     struct wf_round_key told = {.version = {generation->generation_term, generation->counter, 0}};
     struct wf_version own = {client->generation_term, client->generation_counter, 0};
     if (generation->term != client->term) {
@@ -305,15 +300,15 @@ static void on_generation(struct wf_meta_client *client,
     client->published = told.version;
     client->state = WF_TRAINER_TRAIN;
     client->idle = false;
-    revoke(client);
+    wf_client_revoke(client);
     for (int i = 0; i < WF_SLOTS; i++) {
         if (client->slots[i].state != WF_SLOT_COPYING) {
             client->slots[i].state = WF_SLOT_FREE;
         }
     }
-    if (o->hooks.ready != NULL) {
-        o->hooks.ready(o->host, client->rank, restarted, generation->step);
-    }
+    const struct wf_client_tell tell = {
+        .kind = WF_TELL_READY, .restarted = restarted, .step = generation->step};
+    wf_client_tell(client, &tell);
 }
 
 bool wf_client_train_frame(struct wf_meta_client *client, struct wf_frame *frame)
@@ -344,6 +339,10 @@ bool wf_client_train_frame(struct wf_meta_client *client, struct wf_frame *frame
 void wf_client_train_local(struct wf_meta_client *client, struct wf_local_msg *local)
 {
     const struct wf_rank_options *o = &client->rank->options;
+    if (local->msg.kind == WF_LOCAL_REVOKED) {
+        wf_client_revoked(client);
+        return;
+    }
     WF_ASSERT(local->msg.kind == WF_LOCAL_SNAPSHOT_DONE && local->slot < WF_SLOTS);
     struct wf_client_slot *slot = &client->slots[local->slot];
     WF_ASSERT(slot->state == WF_SLOT_COPYING);

@@ -28,6 +28,17 @@ static void take_grant(struct wf_sender *sender, const struct wf_local_msg *msg)
     sender_peers_answer(sender);
 }
 
+/* When no digest reads memory that is not granted any more. */
+static void answer_revokes(struct wf_sender *sender)
+{
+    bool quiet = !sender->digest_batch.active && !sender->closing;
+    for (; sender->revokes > 0 && quiet; sender->revokes--) {
+        struct wf_local_msg *out = wf_local_msg_new(WF_LOCAL_REVOKED, &sender->actor);
+        out->round = sender->revoked;
+        wf_send(wf_meta_client_actor(sender->rank->client), &out->msg);
+    }
+}
+
 static void take_revoke(struct wf_sender *sender, const struct wf_local_msg *msg)
 {
     sender->revoked = msg->round;
@@ -37,6 +48,8 @@ static void take_revoke(struct wf_sender *sender, const struct wf_local_msg *msg
         sender_digest_settle(sender);
     }
     sender_peers_answer(sender);
+    sender->revokes++;
+    answer_revokes(sender);
 }
 
 static enum wf_verdict take_local(struct wf_sender *sender, struct wf_local_msg *msg)
@@ -67,6 +80,8 @@ static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
     case WF_BATCH_STEP: {
         struct wf_batch *ended = wf_batch_step(msg);
         if (ended == &sender->digest_batch) {
+            answer_revokes(sender);
+            sender_slots_continue(sender);
             sender_digest_ended(sender);
         } else if (ended == &sender->copy_batch) {
             sender_slots_copied(sender);

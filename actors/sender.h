@@ -94,6 +94,7 @@ struct wf_sender {
     struct wf_agreed *agreed, *next_agreed; /* next: waits until no digest job reads `agreed` */
     bool has_next;
 
+    uint32_t revokes;                   /* that wait until no digest job runs */
     bool granted, digested;             /* peers may read `round`; its digests are ready */
     struct wf_round_key round, revoked; /* revoked: the last that was */
     uint64_t slot;
@@ -130,6 +131,8 @@ enum wf_status sender_slots_init(struct wf_sender *sender, struct wf_error *erro
 void sender_slots_fini(struct wf_sender *sender);
 void sender_slots_snapshot(struct wf_sender *sender, struct wf_local_msg *request); /* takes it */
 void sender_slots_copied(struct wf_sender *sender);
+/* A digest ended: a snapshot that waited for it begins. */
+void sender_slots_continue(struct wf_sender *sender);
 
 /* sender_digest.c: the digests of the round. */
 void sender_digest_init(struct wf_sender *sender);

@@ -212,10 +212,19 @@ void sender_slots_snapshot(struct wf_sender *sender, struct wf_local_msg *reques
 {
     if (sender->rank->options.publish != WF_PUBLISH_SNAPSHOT || request->slot >= SENDER_SLOTS) {
         answer(sender, request, WF_INVALID, "this rank has no such snapshot slot");
-    } else if (sender->copy_batch.active) {
+    } else if (sender->copy_batch.active || sender->snapshot != NULL) {
         answer(sender, request, WF_AGAIN, "an earlier snapshot is still being copied");
     } else {
         sender->snapshot = request;
+        sender_slots_continue(sender);
+    }
+}
+
+void sender_slots_continue(struct wf_sender *sender)
+{
+    bool read = sender->digest_batch.active && sender->snapshot != NULL &&
+                sender->digested_slot == sender->snapshot->slot;
+    if (sender->snapshot != NULL && !sender->copy_batch.active && !read && !sender->closing) {
         uint32_t tensors = sender->rank->layout->tensor_count;
         wf_batch_start(&sender->copy_batch, sender->copy_first[tensors], 1);
     }
@@ -287,6 +296,9 @@ void sender_slots_fini(struct wf_sender *sender)
         free(slot->places);
         free(slot->tensors);
         wf_memory_free(&slot->memory);
+    }
+    if (sender->snapshot != NULL) { /* it waited for a digest when the rank ended */
+        sender->snapshot->msg.release(&sender->snapshot->msg);
     }
     free(sender->copy_first);
 }

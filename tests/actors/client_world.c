@@ -20,6 +20,17 @@ static enum wf_verdict keep_request(struct wf_actor *self, struct wf_msg *msg)
     return WF_KEEP;
 }
 
+static enum wf_verdict keep_senders(struct wf_actor *self, struct wf_msg *msg)
+{
+    struct client_world *w =
+        (struct client_world *)((char *)self - offsetof(struct client_world, sender.actor));
+    keep_request(self, msg);
+    if (msg->kind == WF_LOCAL_REVOKE && !w->keeps_revokes) {
+        client_answer(w, &w->sender, WF_LOCAL_REVOKED, (const struct wf_local_msg *)msg, WF_OK);
+    }
+    return WF_KEEP;
+}
+
 #define FAKE_PART(name)                                        \
     struct wf_actor *wf_##name##_actor(struct wf_##name *part) \
     {                                                          \
@@ -224,7 +235,7 @@ void client_open(struct client_world *w, enum wf_side side, enum wf_publish_mode
     cr_assert_eq(env->ops->listen(env, &w->server, "server", address, &listener, &error), WF_OK);
     w->loop = wf_sim_rank_new(w->sim, "rank", rank_teardown, w);
     wf_actor_init(&w->converter.actor, w->loop, "converter", keep_request);
-    wf_actor_init(&w->sender.actor, w->loop, "sender", keep_request);
+    wf_actor_init(&w->sender.actor, w->loop, "sender", keep_senders);
     wf_actor_init(&w->receiver.actor, w->loop, "receiver", keep_request);
     make_rank(w, side, publish, address);
     cr_assert_eq(wf_meta_client_new(&w->rank, &w->client, &error), WF_OK);

@@ -372,6 +372,68 @@ Test(train, a_hold_ends_only_by_released_or_a_final_abort)
     cr_assert_eq(w.released_engines, 0);
 }
 
+Test(train, the_host_is_told_when_no_work_reads_its_buffers)
+{
+    start_train(WF_PUBLISH_HOLD);
+    w.keeps_revokes = true;
+    publish(1);
+    open_round(1, 1);
+    client_asked(&w, &w.sender, WF_LOCAL_GRANT);
+    round_aborted(1, 1, false);
+    const struct wf_local_msg *asked = client_asked(&w, &w.sender, WF_LOCAL_REVOKE);
+    client_run(&w, 50 * CLIENT_MS);
+    cr_assert_eq(w.aborts, 0);
+    client_answer(&w, &w.sender, WF_LOCAL_REVOKED, asked, WF_OK);
+    client_run(&w, 5 * CLIENT_MS);
+    cr_assert_eq(w.aborts, 1);
+    publish(2);
+    open_round(2, 1);
+    released(2, 1);
+    asked = client_asked(&w, &w.sender, WF_LOCAL_REVOKE);
+    generation(2, 2); /* what follows is told after it, in order */
+    cr_assert_eq(w.releases, 0);
+    cr_assert_eq(w.readies, 1);
+    client_answer(&w, &w.sender, WF_LOCAL_REVOKED, asked, WF_OK);
+    client_run(&w, 5 * CLIENT_MS);
+    cr_assert_eq(w.releases, 1);
+    cr_assert_eq(w.readies, 2);
+}
+
+/* An env whose connections are too full for anything but heartbeats. */
+struct full_env {
+    struct wf_env env;
+    struct wf_env_ops ops;
+    struct wf_env *real;
+};
+
+static enum wf_status refuse_send(struct wf_env *env, uint64_t conn, const void *bytes,
+                                  size_t len_bytes, int fd)
+{
+    (void)conn;
+    (void)bytes;
+    (void)len_bytes;
+    (void)fd;
+    (void)env;
+    return WF_NO_RESOURCE;
+}
+
+Test(train, what_a_full_connection_refused_is_said_again)
+{
+    start_train(WF_PUBLISH_HOLD);
+    struct full_env full = {.real = w.client->env};
+    full.ops = *full.real->ops;
+    full.ops.send = refuse_send;
+    full.env.ops = &full.ops;
+    w.client->env = &full.env;
+    publish(1);
+    wf_client_idle(w.client);
+    w.client->env = full.real;
+    client_silent(&w, WF_FRAME_publish, 10 * CLIENT_MS);
+    cr_assert_eq(client_expect(&w, WF_FRAME_publish)->publish.version.step, 1);
+    cr_assert_eq(client_expect(&w, WF_FRAME_idle)->idle.version.step, 1);
+    client_silent(&w, WF_FRAME_publish, 300 * CLIENT_MS);
+}
+
 Test(train, what_is_told_again_is_answered_again_and_not_done_again)
 {
     start_train(WF_PUBLISH_HOLD);

@@ -399,3 +399,31 @@ Test(sender, each_box_is_digested_once_for_all_engines)
     }
     stage_close(&stage);
 }
+
+/* --- the end of a grant
+ * ------------------------------------------------------------------------------ */
+
+static bool is_digesting(void *user)
+{
+    return ((const struct wf_sender *)user)->digest_batch.active;
+}
+
+Test(sender, a_revoke_is_answered_when_no_digest_reads_the_weights)
+{
+    struct stage stage;
+    stage_open(&stage, &plain);
+    stage_plan(&stage);
+    struct stage_rank *train = stage_train(&stage, 0);
+    struct wf_sender *sender = train->rank.sender;
+    for (uint64_t attempt = 1; attempt <= 20; attempt++) {
+        struct wf_round_key key = stage_key(&stage, 1, attempt);
+        stage_send(train, wf_sender_actor(sender), WF_LOCAL_GRANT, &key, 0);
+        cr_assert(stage_run(&stage, is_digesting, sender));
+        stage_send(train, wf_sender_actor(sender), WF_LOCAL_REVOKE, &key, 0);
+        struct wf_local_msg *answer = stage_wait(&stage, train, WF_LOCAL_REVOKED);
+        cr_assert_not_null(answer);
+        cr_assert_not(sender->digest_batch.active, "attempt %llu", (unsigned long long)attempt);
+        stage_drop(answer);
+    }
+    stage_close(&stage);
+}
