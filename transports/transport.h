@@ -133,6 +133,9 @@ struct wf_transport_ops {
     /* done follows, once; a read whose done is already on its way is left alone */
     void (*cancel)(struct wf_transport *t, struct wf_read *read);
     void (*close)(struct wf_transport *t); /* no read or import may be open; frees it */
+    /* NULL, or what a person should know about how it moves bytes (library, devices). Borrowed
+     * until the next call of the transport; it may grow as peers are met. */
+    const char *(*describe)(struct wf_transport *t);
 };
 
 struct wf_transport {

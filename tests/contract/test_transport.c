@@ -9,8 +9,15 @@
 #include "tests/contract/transport_world.h"
 #include "tests/contract/transport_world_kinds.h"
 
-const struct world_kind *const world_kinds[] = {&world_shm_memfd, &world_shm_process, &world_fault,
-                                                &world_sim, NULL};
+const struct world_kind *const world_kinds[] = {&world_shm_memfd,
+                                                &world_shm_process,
+                                                &world_fault,
+                                                &world_sim,
+#ifdef WEFT_UCX
+                                                &world_ucx_tcp,
+                                                &world_ucx_posix,
+#endif
+                                                NULL};
 
 uint8_t world_byte(uint64_t i)
 {

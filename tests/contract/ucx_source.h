@@ -1,0 +1,28 @@
+/* ucx_source.h - what the ucx world and its source, another process, agree on. */
+#ifndef WEFT_TESTS_CONTRACT_UCX_SOURCE_H
+#define WEFT_TESTS_CONTRACT_UCX_SOURCE_H
+
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "transports/ucx.h"
+
+enum { UCX_TEST_CHUNK = 256 << 10, UCX_TEST_TRANSIT = 2 << 20 };
+
+/* A transport over the transports of UCX that `tls` names. */
+static inline enum wf_status ucx_test_transport(struct wf_loop *loop, const char *tls,
+                                                struct wf_transport **transport_out,
+                                                struct wf_error *error)
+{
+    const struct wf_transport_ucx_option option = {"TLS", tls};
+    const char *lanes = getenv("WEFT_TEST_UCX_LANES");
+    const struct wf_transport_ucx_options options = {.transit_bytes = UCX_TEST_TRANSIT,
+                                                     .chunk_bytes = UCX_TEST_CHUNK,
+                                                     .lanes =
+                                                         lanes != NULL ? (uint32_t)atoi(lanes) : 2,
+                                                     .options = &option,
+                                                     .option_count = 1};
+    return wf_transport_ucx_new(loop, &options, transport_out, error);
+}
+
+#endif

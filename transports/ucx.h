@@ -1,0 +1,54 @@
+/* ucx.h - the network transport: UCX, opened at run time.
+ *
+ * Streams: the reader asks for chunks, the source packs them (or sends them from where they lie)
+ * and the reader places what arrives. How they travel (TCP, RDMA, shared memory) is UCX's choice;
+ * what it chose is logged and told by describe.
+ *
+ * - UCX is looked for when a transport is made and never unloaded. Its signal handlers are turned
+ *   off (UCX_HANDLE_ERRORS=none while it is loaded, unless the environment says otherwise).
+ * - Whoever can connect to UCX's ports is trusted by UCX itself: its TCP protocol lets a peer write
+ *   anywhere into this process. Use it on networks whose hosts are trusted, as with RDMA.
+ * - A peer on another host that dies is noticed by its connections. Within one host UCX would give
+ *   up shared memory for that, so there the process itself is watched (pidfd).
+ */
+#ifndef WEFT_TRANSPORTS_UCX_H
+#define WEFT_TRANSPORTS_UCX_H
+
+#include "transports/transport.h"
+
+enum {
+    WF_UCX_LANES_MAX = 8,
+    WF_UCX_CHUNK_MIN = 64 << 10,
+    WF_UCX_CHUNK_MAX = 8 << 20,
+    WF_UCX_OPTIONS_MAX = 64,
+};
+
+struct wf_transport_ucx_option {
+    const char *name, *value; /* UCX's own, with or without the prefix UCX_ */
+};
+
+/* Zeroed is the defaults. Strings are borrowed until wf_transport_ucx_new returns. */
+struct wf_transport_ucx_options {
+    /* Bytes in flight to this reader, and bytes packed by this source: each at most this; 0: 64
+     * MiB. */
+    uint64_t transit_bytes;
+    uint64_t edge_bytes;  /* of them for one source; 0: 16 MiB, but no more than transit_bytes */
+    uint32_t chunk_bytes; /* of one request; 0: 1 MiB; the same in the whole job */
+    uint32_t lanes;       /* connections to each source; 0: 1 */
+    /* libucp.so.0 or the folder that has it; NULL: what WEFT_UCX_LIBRARY names, else what the
+     * system has. */
+    const char *library;
+    const char *interfaces; /* NICs, comma-separated ("eth0,mlx5_0:1"); NULL: UCX's choice */
+    const char *host;       /* equal strings mean one host; NULL: this machine's boot id */
+    const struct wf_transport_ucx_option *options;
+    uint32_t option_count;
+};
+
+/* UNSUPPORTED: this build has no UCX, or none was found, or it cannot be used; the sentence says
+ * why. INVALID: an option that does not exist. The transport is for readers and sources alike; what
+ * either needs is made at the first import or export. */
+enum wf_status wf_transport_ucx_new(struct wf_loop *loop,
+                                    const struct wf_transport_ucx_options *options,
+                                    struct wf_transport **transport_out, struct wf_error *error);
+
+#endif

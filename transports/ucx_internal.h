@@ -1,0 +1,291 @@
+/* ucx_internal.h - what the files of the UCX transport share. Private to transports/ucx*.c.
+ *
+ * A transport has two workers: the source's (made at the first export; its address is in the
+ * handles) and the reader's (made at the first import). UCX writes into this process only through
+ * the reader's worker, and a TCP connection that UCX was told to close may still write what its
+ * peer sends: only the end of the worker is a barrier. So a read that must end while bytes are
+ * landing waits for them, and when nothing has landed for UCX_BARRIER_NS the reader's worker is
+ * made anew; other reads ask again for what was on its way.
+ *
+ *   slot: FREE -> REQUESTED -> (OFFERED -> ARRIVING ->) ARRIVED -> FREE
+ *   slot: REQUESTED, OFFERED, ARRIVING -(worker made anew)-> QUEUED -> REQUESTED
+ *   read: OPEN -(all asked for and placed)-> done; OPEN -(failure)-> draining -(no slot ARRIVING)->
+ * done peer: NEW -> GREETED -(WELCOME)-> READY -(error, its process ended)-> LOST -> (next use)
+ * GREETED
+ */
+#ifndef WEFT_TRANSPORTS_UCX_INTERNAL_H
+#define WEFT_TRANSPORTS_UCX_INTERNAL_H
+
+#include "transports/ucx.h"
+#include "transports/ucx_frames.h"
+#include "transports/ucx_worker.h"
+
+enum {
+    UCX_AM_TO_SOURCE = 1,
+    UCX_AM_TO_READER = 2,
+    UCX_RENDEZVOUS_MIN = 16 << 10, /* bytes; smaller answers come at once, through UCX's buffers */
+    UCX_DIRECT_MIN = 64 << 10,     /* bytes of a run that is received in place */
+    UCX_SLOTS_MAX = 4096,          /* chunks on their way to one reader */
+    UCX_NOTES_MAX = 4096,          /* small messages that were not acted upon yet */
+    UCX_CLIENTS_MAX = 4096,        /* readers of one source */
+    UCX_WAITING_MAX = 1024,        /* requests of one reader that wait for a buffer */
+    UCX_REQUEST_MS_MAX = 60000,    /* that a request may ask to be kept for */
+};
+#define UCX_BARRIER_NS UINT64_C(500000000)
+#define UCX_IMPORT_NS UINT64_C(10000000000)
+#define UCX_SEND_SLACK_NS UINT64_C(1000000000) /* of a send after its reader gave up */
+#define UCX_WITHDRAW_NS UINT64_C(1000000000)   /* that a withdrawal waits for readers to let go */
+
+#define UCX_CONTAINER(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
+
+struct ucx;
+
+/* A small message as it came, kept until it is acted upon. */
+struct ucx_note {
+    struct ucx_note *next;
+    struct ucx_head head;
+    uint64_t deadline_ns; /* CHUNK: until then */
+    uint32_t body_len;
+    uint8_t body[];
+};
+struct ucx_notes {
+    struct ucx_note *first, *last;
+    uint32_t count;
+};
+/* NULL: no memory or too many. Callable within UCX's callbacks. */
+struct ucx_note *ucx_notes_add(struct ucx_notes *notes, const struct ucx_head *head,
+                               const void *body, size_t body_len);
+struct ucx_note *ucx_notes_take(struct ucx_notes *notes); /* gives; NULL: none */
+void ucx_notes_clear(struct ucx_notes *notes);
+
+/* --- the reader's side -------------------------------------------------------------------------
+ */
+
+enum ucx_peer_state { UCX_PEER_NEW, UCX_PEER_GREETED, UCX_PEER_READY, UCX_PEER_LOST };
+
+/* A source process, known by its life. */
+struct ucx_peer {
+    struct ucx_peer *next;
+    struct ucx *ucx;
+    enum ucx_peer_state state;
+    struct ucx_handle handle; /* address points to the bytes below */
+    uint8_t address[WF_HANDLE_MAX];
+    ucp_ep_h eps[WF_UCX_LANES_MAX]; /* NULL: none */
+    uint32_t next_lane;
+    bool peer_errors;
+    bool failed; /* recorded by UCX's callback, acted upon later */
+    char failure[UCX_TEXT_MAX];
+    uint32_t refs;         /* remotes and imports */
+    uint64_t flight_bytes; /* asked for and not there yet */
+    struct wf_watch exit;  /* its process, when it is on this host */
+    bool exit_watched;
+    bool is_described;
+};
+
+struct ucx_remote {
+    struct wf_remote base;
+    struct ucx_peer *peer;
+    uint64_t region;
+    unsigned open_reads;
+};
+
+struct ucx_import {
+    struct ucx_import *next;
+    struct wf_import *import;
+    struct ucx_peer *peer;
+    struct ucx_remote *remote; /* to be given */
+    struct wf_timer deadline;
+    struct ucx *ucx;
+    uint64_t tag;
+    bool asked;
+};
+
+struct ucx_read {
+    struct ucx_read *next;
+    struct ucx *ucx;
+    struct wf_read *read;
+    struct wf_timer deadline;
+    uint32_t op; /* the next element that was not asked for */
+    uint64_t element;
+    uint32_t slots; /* that work for it */
+    bool draining;
+};
+
+enum ucx_slot_state {
+    UCX_SLOT_FREE,
+    UCX_SLOT_QUEUED,    /* to be asked for (again) */
+    UCX_SLOT_REQUESTED, /* asked for */
+    UCX_SLOT_OFFERED,   /* the source is ready to send: `offer` */
+    UCX_SLOT_ARRIVING,  /* bytes land in `direct` or `buffer` */
+    UCX_SLOT_ARRIVED,   /* they are there, or `status` says why not */
+};
+
+/* One chunk: some elements of a read, of one peer. */
+struct ucx_slot {
+    enum ucx_slot_state state;
+    uint32_t index, generation;
+    struct ucx_slot *next_free, *next_event;
+    bool is_event; /* in the list of what is to be acted upon */
+    bool sending;  /* UCX still reads `head` and `body` */
+    struct ucx *ucx;
+    struct ucx_read *read;
+    struct ucx_peer *peer;
+    uint32_t op, end_op; /* from element `element` of op to before `end_element` of end_op */
+    uint64_t element, end_element;
+    uint32_t wire_bytes, slice_count, body_len;
+    uint8_t *direct; /* where the bytes belong, when they need no other step */
+    uint8_t *buffer; /* chunk_bytes, made when first needed */
+    uint8_t *body;   /* UCX_BODY_MAX, likewise */
+    uint8_t head[UCX_HEAD_BYTES];
+    void *offer;
+    enum wf_status status;
+    char text[UCX_TEXT_MAX];
+};
+
+struct ucx_reader {
+    struct ucx_worker worker;
+    uint8_t life[UCX_LIFE_BYTES]; /* of the worker */
+    bool closing;                 /* callbacks only free what is theirs */
+    struct ucx_peer *peers;
+    struct ucx_import *imports;
+    uint64_t next_tag;
+    struct ucx_read *reads; /* oldest first */
+    struct ucx_slot *slots;
+    uint32_t slot_count;
+    struct ucx_slot *free, *events, *last_event;
+    uint64_t flight_bytes, flight_max; /* the most there ever were */
+    uint64_t rebuilds;
+    struct wf_timer barrier;
+    bool landed; /* something arrived since the barrier was armed */
+    struct ucx_notes notes;
+};
+
+/* --- the source's side -------------------------------------------------------------------------
+ */
+
+struct ucx_region {
+    struct ucx_region *next;
+    uint64_t id;
+    uint8_t *address;
+    uint64_t len_bytes;
+};
+
+struct ucx_client {
+    struct ucx_client *next;
+    struct ucx *ucx;
+    uint8_t life[UCX_LIFE_BYTES];
+    ucp_ep_h eps[WF_UCX_LANES_MAX];
+    uint32_t lanes;
+    bool peer_errors, failed, dead; /* recorded; acted upon */
+    uint32_t sends, waiting;
+};
+
+/* An answer on its way. */
+struct ucx_send {
+    struct ucx_send *next, **link;
+    struct ucx *ucx;
+    struct ucx_client *client;
+    struct ucx_region *region; /* when its own memory is sent */
+    uint8_t *buffer;           /* when packed */
+    uint64_t deadline_ns;
+    uint8_t head[UCX_HEAD_BYTES];
+};
+
+struct ucx_source {
+    struct ucx_worker worker;
+    bool closing;
+    struct ucx_region *regions;
+    uint64_t next_region;
+    struct ucx_client *clients;
+    uint32_t client_count;
+    struct ucx_notes notes, waiting; /* as they came; chunks that wait for a buffer */
+    struct ucx_send *sends;
+    struct ucx_buffer {
+        struct ucx_buffer *next;
+    } * buffers; /* idle ones of chunk_bytes */
+    uint32_t buffer_count, buffer_limit, buffers_out;
+    struct wf_timer check;
+    uint64_t completed; /* sends; to see that something moved */
+};
+
+struct ucx {
+    struct wf_transport base;
+    struct wf_loop *loop;
+    struct ucx_library library;
+    ucp_context_h context;
+    uint8_t life[UCX_LIFE_BYTES]; /* as a source */
+    uint64_t host;
+    uint64_t transit_bytes, edge_bytes;
+    uint32_t chunk_bytes, lanes;
+    bool may_share; /* UCX may choose shared memory within this host */
+    char description[4096];
+    struct ucx_reader reader;
+    struct ucx_source source;
+};
+
+/* A small message to `ep`; copies head and body. Failure is the connection's to notice. */
+void ucx_say(struct ucx_worker *worker, ucp_ep_h ep, unsigned am_id, const struct ucx_head *head,
+             const void *body, size_t body_len);
+/* An endpoint to a worker's address. `on_error` (peer_errors only) records. */
+enum wf_status ucx_connect(struct ucx_worker *worker, const void *address, bool peer_errors,
+                           ucp_err_handler_cb_t on_error, void *argument, ucp_ep_h *ep_out,
+                           struct wf_error *error);
+/* `force`: at once, and its operations end; only with peer_errors. */
+void ucx_disconnect(struct ucx_worker *worker, ucp_ep_h ep, bool force);
+
+/* ucx_source.c */
+enum wf_status ucx_export_region(struct wf_transport *t, const struct wf_region *region,
+                                 struct wf_handle *handle_out, struct wf_error *error);
+void ucx_withdraw_region(struct wf_transport *t, const struct wf_handle *handle);
+void ucx_source_close(struct ucx *ucx);
+/* ucx_serve.c: what the source does with what readers said. */
+bool ucx_serve(struct ucx_worker *worker);
+ucs_status_t ucx_serve_record(void *argument, const void *header, size_t header_len, void *data,
+                              size_t data_len, const ucp_am_recv_param_t *param);
+void ucx_send_end(struct ucx_send *send); /* UCX has let go of it */
+
+/* ucx_import.c */
+void ucx_import_region(struct wf_transport *t, struct wf_import *import);
+void ucx_release_region(struct wf_transport *t, struct wf_remote *remote);
+void ucx_import_note(struct ucx *ucx, const struct ucx_note *note);
+void ucx_imports_ask(struct ucx *ucx, struct ucx_peer *peer);
+/* Of one peer, or all (NULL). */
+void ucx_imports_fail(struct ucx *ucx, struct ucx_peer *peer, enum wf_status status,
+                      const char *why);
+
+/* ucx_peer.c */
+struct ucx_peer *ucx_peer_get(struct ucx *ucx, const struct ucx_handle *handle,
+                              struct wf_error *error); /* one reference more; NULL: no memory */
+void ucx_peer_put(struct ucx_peer *peer);
+/* Connects unless it is; false: it cannot be, `failure` says why. */
+bool ucx_peer_greet(struct ucx_peer *peer);
+void ucx_peer_welcome(struct ucx *ucx, const struct ucx_note *note);
+/* Acts on what failed; true if there was anything. */
+bool ucx_peers_check(struct ucx *ucx);
+void ucx_peer_lose(struct ucx_peer *peer);
+void ucx_peers_forget_worker(struct ucx *ucx); /* the worker is gone, and all connections with it */
+
+/* ucx_reader.c: the reader's worker and its slots */
+enum wf_status ucx_reader_open(struct ucx *ucx, struct wf_error *error);
+void ucx_reader_close(struct ucx *ucx);
+void ucx_slot_event(struct ucx_slot *slot);
+struct ucx_slot *ucx_slot_take(struct ucx *ucx);
+void ucx_slot_free(struct ucx_slot *slot);
+void ucx_slot_request(struct ucx_slot *slot); /* stays queued while its peer is not ready */
+void ucx_slots_request(struct ucx *ucx);      /* all that are queued */
+void ucx_barrier_arm(struct ucx *ucx);
+
+/* ucx_read.c */
+void ucx_read_start(struct wf_transport *t, struct wf_read *read);
+void ucx_read_cancel(struct wf_transport *t, struct wf_read *read);
+/* Asks for what credits allow. */
+void ucx_reads_pump(struct ucx *ucx);
+/* Acts on a slot whose state changed. */
+void ucx_read_slot(struct ucx_slot *slot);
+void ucx_read_fail(struct ucx_read *open, enum wf_status status, uint32_t op, const char *why);
+/* After the worker was made anew. */
+void ucx_reads_resume(struct ucx *ucx);
+/* Of one peer, or all (NULL). */
+void ucx_reads_fail(struct ucx *ucx, struct ucx_peer *peer, enum wf_status status, const char *why);
+
+#endif

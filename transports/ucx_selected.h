@@ -1,0 +1,31 @@
+/* ucx_selected.h - what UCX chose for a connection, read from what it prints about it. Pure.
+ * Private to transports/ucx*.c and its tests.
+ *
+ * UCX 1.13 has no call that tells; ucp_ep_print_info writes a line for each lane:
+ *   lane[0]:  2:rc_mlx5/mlx5_0:1.0 md[3] -> md[3]/ib/sysdev[255] rma_bw#0 am am_bw#0
+ */
+#ifndef WEFT_TRANSPORTS_UCX_SELECTED_H
+#define WEFT_TRANSPORTS_UCX_SELECTED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { UCX_SELECTED_LANES = 16 };
+
+struct ucx_selected {
+    unsigned lanes;
+    struct ucx_selected_lane {
+        char transport[24], device[40];
+        bool bulk; /* moves large messages, by get, put or active messages */
+        bool get;  /* moves them by remote memory access */
+    } lane[UCX_SELECTED_LANES];
+    /* Every lane that moves large messages reads remote memory without the other CPU: only then are
+     * one-sided reads worth asking for. False when the text is not understood. */
+    bool native_get;
+};
+
+struct ucx_selected ucx_selected_parse(const char *text);
+/* "rc_mlx5/mlx5_0:1 (one-sided)", "tcp/eth0", "something unknown". */
+void ucx_selected_text(const struct ucx_selected *selected, char *text_out, size_t room);
+
+#endif

@@ -1,0 +1,449 @@
+/* ucx_serve.c - what a source does with what readers say: nothing is believed. */
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "runtime/log.h"
+#include "transports/ucx_internal.h"
+
+/* --- clients -----------------------------------------------------------------------------------
+ */
+
+static void on_error(void *argument, ucp_ep_h ep, ucs_status_t status)
+{
+    (void)ep;
+    (void)status;
+    ((struct ucx_client *)argument)->failed = true;
+}
+
+static struct ucx_client *find_client(struct ucx *ucx, const uint8_t *life)
+{
+    struct ucx_client *client = ucx->source.clients;
+    while (client != NULL && (client->dead || memcmp(client->life, life, UCX_LIFE_BYTES) != 0)) {
+        client = client->next;
+    }
+    return client;
+}
+
+/* Its connections end, and with peer_errors its sends too. Where UCX cannot cut a connection,
+ * what is being sent stays as it is until the reader takes it or the worker ends. */
+static void cut_off(struct ucx_client *client, bool force)
+{
+    client->dead = true;
+    if (!client->peer_errors && client->sends > 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < client->lanes; i++) {
+        ucx_disconnect(&client->ucx->source.worker, client->eps[i], force && client->peer_errors);
+    }
+    client->lanes = 0;
+}
+
+/* Frees the dead whose sends have ended. */
+static bool bury(struct ucx *ucx)
+{
+    bool any = false;
+    for (struct ucx_client **link = &ucx->source.clients, *client; (client = *link) != NULL;) {
+        if (client->failed && !client->dead) {
+            cut_off(client, true);
+            any = true;
+        }
+        if (client->dead && client->sends == 0) {
+            cut_off(client, false);
+            *link = client->next;
+            free(client);
+            ucx->source.client_count--;
+        } else {
+            link = &client->next;
+        }
+    }
+    return any;
+}
+
+static void answer(struct ucx_client *client, const struct ucx_head *to, uint8_t kind,
+                   enum wf_status status, const char *why)
+{
+    struct ucx_head head = *to;
+    head.kind = kind;
+    head.status = (uint32_t)status;
+    memcpy(head.source, client->ucx->life, UCX_LIFE_BYTES);
+    size_t len = status == WF_OK ? 0 : strnlen(why, UCX_TEXT_MAX);
+    uint32_t lane = to->kind == UCX_CHUNK && to->lane < client->lanes ? to->lane : 0;
+    ucx_say(&client->ucx->source.worker, client->eps[lane], UCX_AM_TO_READER, &head, why, len);
+}
+
+static struct ucx_client *add_client(struct ucx *ucx, const struct ucx_note *note)
+{
+    struct wf_error error;
+    struct ucx_client *client =
+        ucx->source.client_count < UCX_CLIENTS_MAX ? calloc(1, sizeof *client) : NULL;
+    if (client == NULL) {
+        wf_log(wf_loop_log(ucx->loop), WF_LOG_WARN, "ucx has no room for another reader");
+        return NULL;
+    }
+    client->ucx = ucx;
+    client->peer_errors = note->head.peer_errors != 0;
+    memcpy(client->life, note->head.reader, UCX_LIFE_BYTES);
+    while (client->lanes < note->head.lane) {
+        if (ucx_connect(&ucx->source.worker, note->body, client->peer_errors, on_error, client,
+                        &client->eps[client->lanes], &error) != WF_OK) {
+            wf_log(wf_loop_log(ucx->loop), WF_LOG_WARN, "ucx cannot answer a reader: %s",
+                   error.text);
+            cut_off(client, true);
+            free(client);
+            return NULL;
+        }
+        client->lanes++;
+    }
+    client->next = ucx->source.clients;
+    ucx->source.clients = client;
+    ucx->source.client_count++;
+    return client;
+}
+
+/* UCX believes every address, so the body ends with a hash of it. */
+static bool is_address(const struct ucx_note *note)
+{
+    uint64_t hash;
+    if (note->body_len <= sizeof hash || note->body_len > WF_HANDLE_MAX) {
+        return false;
+    }
+    size_t len = note->body_len - sizeof hash;
+    memcpy(&hash, note->body + len, sizeof hash);
+    return hash == XXH3_64bits(note->body, len);
+}
+
+static void welcome(struct ucx *ucx, const struct ucx_note *note)
+{
+    const struct ucx_head *head = &note->head;
+    struct ucx_client *client = find_client(ucx, head->reader);
+    if (client == NULL && is_address(note) && head->lane > 0 && head->lane <= WF_UCX_LANES_MAX) {
+        client = add_client(ucx, note);
+    }
+    if (client == NULL) {
+        return;
+    }
+    bool is_me = memcmp(head->source, ucx->life, UCX_LIFE_BYTES) == 0;
+    answer(client, head, UCX_WELCOME, is_me ? WF_OK : WF_STALE,
+           "the handle belongs to an earlier life of this process");
+}
+
+/* --- regions -----------------------------------------------------------------------------------
+ */
+
+static struct ucx_region *find_region(struct ucx *ucx, uint64_t id)
+{
+    struct ucx_region *region = ucx->source.regions;
+    while (region != NULL && region->id != id) {
+        region = region->next;
+    }
+    return region;
+}
+
+static void open_region(struct ucx *ucx, struct ucx_client *client, const struct ucx_head *head)
+{
+    const struct ucx_region *region = find_region(ucx, head->region);
+    char why[UCX_TEXT_MAX] = "";
+    enum wf_status status = WF_OK;
+    if (region == NULL) {
+        status = WF_NOT_FOUND;
+        snprintf(why, sizeof why, "there is no region %llu, or not any more",
+                 (unsigned long long)head->region);
+    } else if (region->len_bytes != head->len_bytes) {
+        status = WF_INVALID;
+        snprintf(why, sizeof why, "region %llu has %llu bytes, not %llu",
+                 (unsigned long long)head->region, (unsigned long long)region->len_bytes,
+                 (unsigned long long)head->len_bytes);
+    }
+    answer(client, head, UCX_OPENED, status, why);
+}
+
+/* --- sending -----------------------------------------------------------------------------------
+ */
+
+static void give_buffer(struct ucx *ucx, uint8_t *bytes)
+{
+    struct ucx_buffer *buffer = (struct ucx_buffer *)bytes;
+    if (buffer != NULL) {
+        buffer->next = ucx->source.buffers;
+        ucx->source.buffers = buffer;
+        ucx->source.buffers_out--;
+    }
+}
+
+void ucx_send_end(struct ucx_send *send)
+{
+    struct ucx_source *source = &send->ucx->source;
+    give_buffer(send->ucx, send->buffer);
+    *send->link = send->next;
+    if (send->next != NULL) {
+        send->next->link = send->link;
+    }
+    send->client->sends--;
+    source->completed++;
+    free(send);
+}
+
+static void sent(void *request, ucs_status_t status, void *user)
+{
+    struct ucx_send *send = user;
+    send->ucx->library.ucp_request_free(request);
+    if (status != UCS_OK && !send->ucx->source.closing) {
+        send->client->failed = true;
+    }
+    ucx_send_end(send);
+}
+
+static void check_sends(struct wf_timer *timer)
+{
+    struct ucx *ucx = UCX_CONTAINER(timer, struct ucx, source.check);
+    uint64_t now_ns = wf_loop_now_ns(ucx->loop);
+    for (struct ucx_send *send = ucx->source.sends; send != NULL; send = send->next) {
+        if (send->deadline_ns <= now_ns && !send->client->failed) {
+            wf_log(wf_loop_log(ucx->loop), WF_LOG_WARN,
+                   "a ucx reader does not take what it asked for; its connection is cut");
+            send->client->failed = true;
+        }
+    }
+    ucx_worker_progress(&ucx->source.worker);
+    if (ucx->source.sends != NULL || ucx->source.waiting.first != NULL) {
+        wf_timer_arm(ucx->loop, timer, now_ns + UCX_SEND_SLACK_NS);
+    }
+}
+
+static void transmit(struct ucx *ucx, struct ucx_client *client, const struct ucx_note *note,
+                     struct ucx_region *region, const void *bytes, uint8_t *buffer)
+{
+    struct ucx_send *send = calloc(1, sizeof *send);
+    if (send == NULL) {
+        give_buffer(ucx, buffer);
+        answer(client, &note->head, UCX_DATA, WF_NO_MEMORY, "no memory for a send's record");
+        return;
+    }
+    *send = (struct ucx_send){.next = ucx->source.sends,
+                              .link = &ucx->source.sends,
+                              .ucx = ucx,
+                              .client = client,
+                              .region = buffer == NULL ? region : NULL,
+                              .buffer = buffer,
+                              .deadline_ns = note->deadline_ns + UCX_SEND_SLACK_NS};
+    if (send->next != NULL) {
+        send->next->link = &send->next;
+    }
+    ucx->source.sends = send;
+    client->sends++;
+    struct ucx_head head = note->head;
+    head.kind = UCX_DATA;
+    head.status = WF_OK;
+    memcpy(head.source, ucx->life, UCX_LIFE_BYTES);
+    ucx_head_encode(&head, send->head);
+    const ucp_request_param_t param = {
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
+        .flags =
+            head.len_bytes >= UCX_RENDEZVOUS_MIN ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER,
+        .cb.send = sent,
+        .user_data = send,
+    };
+    ucs_status_ptr_t request =
+        ucx->library.ucp_am_send_nbx(client->eps[head.lane], UCX_AM_TO_READER, send->head,
+                                     UCX_HEAD_BYTES, bytes, head.len_bytes, &param);
+    if (!UCS_PTR_IS_PTR(request)) {
+        client->failed |= UCS_PTR_IS_ERR(request);
+        ucx_send_end(send);
+    } else if (!wf_timer_is_armed(&ucx->source.check)) {
+        ucx->source.check.fire = check_sends;
+        ucx->source.check.name = "ucx sends";
+        wf_timer_arm(ucx->loop, &ucx->source.check, wf_loop_now_ns(ucx->loop) + UCX_SEND_SLACK_NS);
+    }
+}
+
+static uint8_t *take_buffer(struct ucx *ucx)
+{
+    struct ucx_source *source = &ucx->source;
+    struct ucx_buffer *buffer = source->buffers;
+    if (buffer != NULL) {
+        source->buffers = buffer->next;
+    } else if (source->buffer_count < source->buffer_limit) {
+        buffer = malloc(ucx->chunk_bytes);
+        source->buffer_count += buffer != NULL;
+    }
+    source->buffers_out += buffer != NULL;
+    return (uint8_t *)buffer;
+}
+
+/* --- chunks ------------------------------------------------------------------------------------
+ */
+
+struct chunk {
+    uint64_t bytes; /* of all slices */
+    struct ucx_region *region;
+    const uint8_t *in_place; /* where they lie, when they need no packing */
+};
+
+/* Walks over the slices; with `into` it packs them there, else it checks them. */
+static enum wf_status walk(struct ucx *ucx, const struct ucx_note *note, uint8_t *into,
+                           struct chunk *chunk_out, struct wf_error *error)
+{
+    struct chunk chunk = {0};
+    const uint8_t *at = note->body;
+    size_t left = note->body_len;
+    for (uint32_t i = 0; i < note->head.count; i++) {
+        struct ucx_slice slice;
+        struct wf_box box;
+        size_t len = ucx_slice_decode(at, left, &slice);
+        struct ucx_region *region = len > 0 ? find_region(ucx, slice.region) : NULL;
+        if (region == NULL) {
+            return wf_error_set(error, WF_INVALID,
+                                len == 0 ? "a request is cut short"
+                                         : "a slice names a region that is not there");
+        }
+        enum wf_status status = ucx_slice_box(&slice, region->len_bytes, &box, error);
+        if (status != WF_OK) {
+            return status;
+        }
+        enum wf_dtype src = (enum wf_dtype)slice.dtype, wire = (enum wf_dtype)slice.wire_dtype;
+        uint64_t elem = wf_dtype_bytes(wire);
+        if (slice.count > (ucx->chunk_bytes - chunk.bytes) / elem) {
+            return wf_error_set(error, WF_INVALID,
+                                "a request is for more than a chunk of %u bytes; use one chunk "
+                                "size in the whole job",
+                                ucx->chunk_bytes);
+        }
+        if (into != NULL) {
+            void *base = (void *)((uintptr_t)into + chunk.bytes - slice.first * elem);
+            wf_copy_box(&box, region->address, src, base, wire,
+                        (struct wf_copy_part){slice.first, slice.count});
+        } else if (note->head.count == 1 && src == wire &&
+                   ucx_box_run(&box, false, elem, slice.first) >= slice.count) {
+            chunk.in_place = region->address + ucx_box_offset(&box, false, slice.first);
+        }
+        chunk.region = region;
+        chunk.bytes += slice.count * elem;
+        at += len;
+        left -= len;
+    }
+    *chunk_out = chunk;
+    return WF_OK;
+}
+
+/* False: there is no buffer to pack it into now. */
+static bool serve_chunk(struct ucx *ucx, struct ucx_client *client, const struct ucx_note *note)
+{
+    struct wf_error error;
+    struct chunk chunk;
+    enum wf_status status = walk(ucx, note, NULL, &chunk, &error);
+    if (status == WF_OK && (chunk.bytes != note->head.len_bytes || chunk.bytes == 0 ||
+                            note->head.lane >= client->lanes)) {
+        status = wf_error_set(&error, WF_INVALID,
+                              "a request for %llu bytes on lane %u of %u names %llu bytes",
+                              (unsigned long long)note->head.len_bytes, note->head.lane,
+                              client->lanes, (unsigned long long)chunk.bytes);
+    }
+    if (status != WF_OK) {
+        answer(client, &note->head, UCX_DATA, status, error.text);
+        return true;
+    }
+    if (chunk.in_place != NULL) {
+        transmit(ucx, client, note, chunk.region, chunk.in_place, NULL);
+        return true;
+    }
+    uint8_t *buffer = take_buffer(ucx);
+    if (buffer == NULL) {
+        return false;
+    }
+    walk(ucx, note, buffer, &chunk, &error);
+    transmit(ucx, client, note, NULL, buffer, buffer);
+    return true;
+}
+
+/* Chunks that waited for a buffer, oldest first; those that nobody waits for any more are dropped.
+ */
+static bool serve_waiting(struct ucx *ucx)
+{
+    struct ucx_notes *waiting = &ucx->source.waiting;
+    uint64_t now_ns = waiting->first != NULL ? wf_loop_now_ns(ucx->loop) : 0;
+    bool any = false;
+    while (waiting->first != NULL) {
+        struct ucx_note *note = waiting->first;
+        struct ucx_client *client = find_client(ucx, note->head.reader);
+        bool is_wanted = client != NULL && !client->failed && note->deadline_ns > now_ns;
+        if (is_wanted && !serve_chunk(ucx, client, note)) {
+            break;
+        }
+        if (client != NULL) {
+            client->waiting--;
+        }
+        free(ucx_notes_take(waiting));
+        any = true;
+    }
+    return any;
+}
+
+static void hear_chunk(struct ucx *ucx, struct ucx_client *client, struct ucx_note *note)
+{
+    struct ucx_notes *waiting = &ucx->source.waiting;
+    uint32_t ms =
+        note->head.timeout_ms < UCX_REQUEST_MS_MAX ? note->head.timeout_ms : UCX_REQUEST_MS_MAX;
+    note->deadline_ns = wf_loop_now_ns(ucx->loop) + (uint64_t)ms * 1000000;
+    if (waiting->first == NULL && serve_chunk(ucx, client, note)) {
+        return;
+    }
+    struct ucx_note *kept = client->waiting < UCX_WAITING_MAX
+                                ? ucx_notes_add(waiting, &note->head, note->body, note->body_len)
+                                : NULL;
+    if (kept == NULL) {
+        answer(client, &note->head, UCX_DATA, WF_NO_RESOURCE, "too many requests wait");
+        return;
+    }
+    kept->deadline_ns = note->deadline_ns;
+    client->waiting++;
+}
+
+static void hear(struct ucx *ucx, struct ucx_note *note)
+{
+    if (note->head.kind == UCX_HELLO) {
+        welcome(ucx, note);
+        return;
+    }
+    struct ucx_client *client = find_client(ucx, note->head.reader);
+    if (client == NULL || client->failed ||
+        memcmp(note->head.source, ucx->life, UCX_LIFE_BYTES) != 0) {
+        return;
+    }
+    if (note->head.kind == UCX_OPEN) {
+        open_region(ucx, client, &note->head);
+    } else if (note->head.kind == UCX_CHUNK) {
+        hear_chunk(ucx, client, note);
+    } else if (note->head.kind == UCX_BYE) {
+        cut_off(client, false);
+    }
+}
+
+bool ucx_serve(struct ucx_worker *worker)
+{
+    struct ucx *ucx = UCX_CONTAINER(worker, struct ucx, source.worker);
+    uint64_t completed = ucx->source.completed;
+    bool moved = false;
+    for (struct ucx_note *note; (note = ucx_notes_take(&ucx->source.notes)) != NULL;) {
+        hear(ucx, note);
+        free(note);
+        moved = true;
+    }
+    moved |= serve_waiting(ucx);
+    moved |= bury(ucx);
+    return moved || ucx->source.completed != completed;
+}
+
+ucs_status_t ucx_serve_record(void *argument, const void *header, size_t header_len, void *data,
+                              size_t data_len, const ucp_am_recv_param_t *param)
+{
+    struct ucx *ucx = argument;
+    struct ucx_head head;
+    if (ucx->source.closing || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0 ||
+        !ucx_head_decode(header, header_len, &head)) {
+        return UCS_OK;
+    }
+    ucx_notes_add(&ucx->source.notes, &head, data, data_len);
+    return UCS_OK;
+}

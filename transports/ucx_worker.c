@@ -1,0 +1,136 @@
+/* ucx_worker.c - a UCX worker as a progress source of a loop. */
+#include "transports/ucx_worker.h"
+
+#include <string.h>
+
+#include "runtime/log.h"
+
+enum { ROUNDS = 16 /* of progress in one pass, so that the loop's other work gets its turn */ };
+
+#define CONTAINER(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
+
+const char *ucx_worker_text(const struct ucx_worker *worker, ucs_status_t status)
+{
+    return worker->ucx->ucs_status_string(status);
+}
+
+bool ucx_worker_progress(struct ucx_worker *worker)
+{
+    bool moved = false;
+    for (int i = 0; i < ROUNDS && worker->worker != NULL; i++) {
+        bool now = worker->ucx->ucp_worker_progress(worker->worker) != 0;
+        now |= worker->after(worker);
+        moved |= now;
+        if (!now) {
+            break;
+        }
+    }
+    return moved;
+}
+
+static bool progress(struct wf_progress_source *source)
+{
+    return ucx_worker_progress(CONTAINER(source, struct ucx_worker, source));
+}
+
+static bool arm(struct wf_progress_source *source)
+{
+    struct ucx_worker *worker = CONTAINER(source, struct ucx_worker, source);
+    ucs_status_t status = worker->ucx->ucp_worker_arm(worker->worker);
+    if (status != UCS_OK && status != UCS_ERR_BUSY) {
+        wf_log(wf_loop_log(worker->loop), WF_LOG_ERROR, "ucx cannot arm its wake-up: %s",
+               ucx_worker_text(worker, status));
+    }
+    return status != UCS_ERR_BUSY;
+}
+
+/* Only arming takes back what UCX wrote into its descriptor; without it the loop would be told for
+ * ever that there is something. */
+static void ready(struct wf_watch *watch, unsigned events)
+{
+    (void)events;
+    struct ucx_worker *worker = CONTAINER(watch, struct ucx_worker, watch);
+    ucx_worker_progress(worker);
+    if (worker->worker != NULL) {
+        worker->ucx->ucp_worker_arm(worker->worker);
+    }
+}
+
+static enum wf_status start(struct ucx_worker *worker, unsigned am_id,
+                            ucp_am_recv_callback_t on_message, void *argument,
+                            struct wf_error *error)
+{
+    const struct ucx_library *ucx = worker->ucx;
+    const ucp_am_handler_param_t handler = {
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                      UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
+        .id = am_id,
+        .flags = UCP_AM_FLAG_WHOLE_MSG,
+        .cb = on_message,
+        .arg = argument,
+    };
+    int fd;
+    ucs_status_t status = ucx->ucp_worker_set_am_recv_handler(worker->worker, &handler);
+    if (status == UCS_OK) {
+        status =
+            ucx->ucp_worker_get_address(worker->worker, &worker->address, &worker->address_len);
+    }
+    if (status == UCS_OK) {
+        status = ucx->ucp_worker_get_efd(worker->worker, &fd);
+    }
+    if (status != UCS_OK) {
+        return wf_error_set(error, WF_UNSUPPORTED, "a ucx worker cannot be set up: %s",
+                            ucx_worker_text(worker, status));
+    }
+    worker->watch = (struct wf_watch){.fd = fd, .events = WF_READABLE, .ready = ready};
+    if (wf_watch_add(worker->loop, &worker->watch) != WF_OK) {
+        return wf_error_set(error, WF_NO_RESOURCE, "ucx's descriptor cannot be watched");
+    }
+    worker->source = (struct wf_progress_source){.progress = progress, .arm = arm};
+    wf_loop_add_source(worker->loop, &worker->source);
+    return WF_OK;
+}
+
+enum wf_status ucx_worker_open(struct ucx_worker *worker, struct wf_loop *loop,
+                               const struct ucx_library *ucx, ucp_context_h context, unsigned am_id,
+                               ucp_am_recv_callback_t on_message, void *argument,
+                               struct wf_error *error)
+{
+    const ucp_worker_params_t params = {
+        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_FLAGS,
+        .thread_mode = UCS_THREAD_MODE_SINGLE,
+        .flags = UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK,
+    };
+    WF_ASSERT(worker->worker == NULL);
+    worker->loop = loop;
+    worker->ucx = ucx;
+    ucs_status_t ucs_status = ucx->ucp_worker_create(context, &params, &worker->worker);
+    if (ucs_status != UCS_OK) {
+        worker->worker = NULL;
+        return wf_error_set(error, WF_NO_RESOURCE, "ucx cannot make a worker: %s",
+                            ucx_worker_text(worker, ucs_status));
+    }
+    enum wf_status status = start(worker, am_id, on_message, argument, error);
+    if (status != WF_OK) {
+        ucx_worker_close(worker);
+    }
+    return status;
+}
+
+void ucx_worker_close(struct ucx_worker *worker)
+{
+    if (worker->worker == NULL) {
+        return;
+    }
+    if (worker->source.progress != NULL) {
+        wf_loop_remove_source(worker->loop, &worker->source);
+        wf_watch_remove(worker->loop, &worker->watch);
+    }
+    if (worker->address != NULL) {
+        worker->ucx->ucp_worker_release_address(worker->worker, worker->address);
+    }
+    worker->ucx->ucp_worker_destroy(worker->worker);
+    worker->worker = NULL;
+    worker->address = NULL;
+    worker->source = (struct wf_progress_source){0};
+}

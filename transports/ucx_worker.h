@@ -1,0 +1,37 @@
+/* ucx_worker.h - one UCX worker on a loop: progressed in passes, armed before sleep, woken by its
+ * descriptor. Private to transports/ucx*.c.
+ *
+ * UCX's callbacks only record; what they recorded is acted upon by `after`, outside UCX.
+ */
+#ifndef WEFT_TRANSPORTS_UCX_WORKER_H
+#define WEFT_TRANSPORTS_UCX_WORKER_H
+
+#include "runtime/loop.h"
+#include "transports/ucx_library.h"
+
+struct ucx_worker {
+    struct wf_progress_source source;
+    struct wf_watch watch;
+    struct wf_loop *loop;                     /* borrows */
+    const struct ucx_library *ucx;            /* borrows */
+    bool (*after)(struct ucx_worker *worker); /* acts on what was recorded; true if it did */
+    ucp_worker_h worker;                      /* NULL: not made */
+    ucp_address_t *address;
+    size_t address_len;
+};
+
+/* Makes the worker in `context`, with one handler of active messages; `after` and its owner's
+ * fields may be set before. */
+enum wf_status ucx_worker_open(struct ucx_worker *worker, struct wf_loop *loop,
+                               const struct ucx_library *ucx, ucp_context_h context, unsigned am_id,
+                               ucp_am_recv_callback_t on_message, void *argument,
+                               struct wf_error *error);
+/* Nothing of this worker touches any memory afterwards: its connections are gone. Callbacks of
+ * operations that were out may run inside. Zeroed or closed is fine. */
+void ucx_worker_close(struct ucx_worker *worker);
+/* Progress and `after` until nothing moves, at most a few times. */
+bool ucx_worker_progress(struct ucx_worker *worker);
+/* "Destination is unreachable" */
+const char *ucx_worker_text(const struct ucx_worker *worker, ucs_status_t status);
+
+#endif
