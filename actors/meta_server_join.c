@@ -281,7 +281,9 @@ static void admit(struct wf_meta_server *server, struct wf_server_rank *rank, ui
         wf_server_greet(server, rank, true); /* the first WELCOME may have been lost */
         break;
     case WF_PRESENT:
-        wf_server_greet(server, rank, hello->term != server->term);
+        if (!rank->evicted) { /* who is gets a WELCOME, and its lease, after it was fenced */
+            wf_server_greet(server, rank, hello->term != server->term);
+        }
         break;
     case WF_FENCED:
         break; /* wf_server_readmit, between rounds */
