@@ -226,6 +226,16 @@ static void advance_soon(struct wf_meta_server *server)
     }
 }
 
+/* A sign of life of a rank that has its place changes nothing that could be acted on, and with
+ * thousands of ranks there are thousands of them in a second. */
+static bool is_mere_beat(struct wf_meta_server *server, const struct wf_wire_msg *wire)
+{
+    const struct wf_server_conn *conn =
+        wire->msg.kind == WF_WIRE_FRAME ? wf_server_conn_find(server, wire->conn) : NULL;
+    return conn != NULL && conn->kind == WF_CONN_RANK && conn->rank->presence == WF_PRESENT &&
+           wf_frame_peek(wire->bytes, wire->len_bytes) == WF_FRAME_heartbeat;
+}
+
 static enum wf_verdict on_message(struct wf_actor *self, struct wf_msg *msg)
 {
     struct wf_meta_server *server = (struct wf_meta_server *)self;
@@ -252,7 +262,9 @@ static enum wf_verdict on_message(struct wf_actor *self, struct wf_msg *msg)
     default:
         WF_ASSERT(!"a message that the server knows");
     }
-    advance_soon(server);
+    if (!is_mere_beat(server, wire)) {
+        advance_soon(server);
+    }
     return WF_FREE;
 }
 
@@ -380,6 +392,7 @@ void wf_server_advance(struct wf_meta_server *server)
     if (server->state < WF_SERVER_ENDING && wf_server_is_away(server)) {
         return;
     }
+    wf_server_report_progress(server);
     do {
         server->again = false;
         switch (server->state) {

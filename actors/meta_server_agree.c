@@ -423,20 +423,30 @@ static bool is_wanted(const struct wf_meta_server *server, struct wf_version ver
     return server->options.every <= 1 || first || version.step % server->options.every == 0;
 }
 
+/* The policy does not want it, or some train rank is past it without having published it. */
+static bool is_obsolete(const struct wf_meta_server *server, struct wf_version version)
+{
+    bool gone = !is_wanted(server, version);
+    for (uint32_t i = 0; i < server->options.train_ranks && !gone; i++) {
+        const struct wf_server_rank *rank = &server->ranks[i];
+        gone = wf_version_compare(rank->published_newest, version) > 0 &&
+               !has_published(rank, version);
+    }
+    return gone;
+}
+
 void wf_server_skip_obsolete(struct wf_meta_server *server)
 {
-    uint32_t train = server->options.train_ranks;
-    for (uint32_t i = 0; i < train; i++) {
+    struct wf_version kept = {0}; /* most ranks wait with one version: it is looked at once */
+    for (uint32_t i = 0; i < server->options.train_ranks; i++) {
         struct wf_server_rank *rank = &server->ranks[i];
         while (rank->published_count > 0) {
             struct wf_version version = rank->published[0].version;
-            bool gone = !is_wanted(server, version);
-            for (uint32_t j = 0; j < train; j++) {
-                gone =
-                    gone || (wf_version_compare(server->ranks[j].published_newest, version) > 0 &&
-                             !has_published(&server->ranks[j], version));
+            if (wf_version_compare(version, kept) == 0) {
+                break;
             }
-            if (!gone) {
+            if (!is_obsolete(server, version)) {
+                kept = version;
                 break;
             }
             wf_server_forget_published(rank, version);

@@ -119,6 +119,7 @@ struct wf_server_round {
     bool source_lost; /* nobody can read any more; votes that are in stand */
     bool withdrawn;   /* a train rank said that it no longer has the version */
     bool superseded;  /* dropped for a newer version */
+    uint32_t votes_yes;
     uint64_t opened_ns, deadline_ns, last_vote_ns, flip_sent_ns;
     struct wf_frame_round_report report; /* lists: engines and transports below */
     struct wf_el_transport transports[16];
@@ -219,7 +220,7 @@ struct wf_meta_server {
     uint64_t repeat_ns;    /* when unanswered frames are repeated next */
     bool again;            /* facts changed during wf_server_advance */
     struct wf_msg advance; /* to itself, behind what is in the inbox: time to advance */
-    bool advance_out;
+    bool advance_out, progress_due;
     struct wf_server_shared members_frame, open_frame;
     uint32_t repeats; /* times that unanswered frames were repeated */
     struct wf_error end;
@@ -427,6 +428,7 @@ void wf_server_on_status_request(struct wf_meta_server *server, uint64_t conn,
  */
 void wf_server_report_plan(struct wf_meta_server *server);
 void wf_server_report_vote(struct wf_meta_server *server, const struct wf_frame_vote *vote);
+void wf_server_report_progress(struct wf_meta_server *server); /* of votes, if there are new ones */
 void wf_server_report_round(struct wf_meta_server *server, bool committed);
 void wf_server_report_presence(struct wf_meta_server *server, bool away,
                                const struct wf_culprit *who);

@@ -60,12 +60,18 @@ void wf_server_report_vote(struct wf_meta_server *server, const struct wf_frame_
     for (uint32_t i = 0; i < vote->transports_count; i++) {
         add_transport(round, &vote->transports[i]);
     }
-    uint64_t done = 0, of = 0;
-    for (uint32_t i = server->options.train_ranks; i < server->rank_count; i++) {
-        of += server->ranks[i].member;
-        done += server->ranks[i].member && server->ranks[i].vote == WF_VOTE_YES;
+    round->votes_yes++;
+    server->progress_due = true; /* one line for all votes that came together */
+}
+
+void wf_server_report_progress(struct wf_meta_server *server)
+{
+    const struct wf_server_round *round = &server->round;
+    if (server->progress_due) {
+        server->progress_due = false;
+        wf_server_progress(server, round->fill ? "fill" : "transfer", round->votes_yes,
+                           server->member_count - server->options.train_ranks, round->report.label);
     }
-    wf_server_progress(server, round->fill ? "fill" : "transfer", done, of, report->label);
 }
 
 void wf_server_report_round(struct wf_meta_server *server, bool committed)
