@@ -8,7 +8,7 @@
 
 #include "actors/meta_server_internal.h"
 
-enum { ATTEMPTS_DEFAULT = 3, WF_SERVER_ADVANCE = 0x3a0 };
+enum { ATTEMPTS_DEFAULT = 3 };
 
 uint64_t wf_server_now(const struct wf_meta_server *server)
 {
@@ -44,54 +44,6 @@ void wf_server_rank_text(const struct wf_server_rank *rank, char *text, size_t b
         snprintf(text, bytes, "infer rank %" PRIu32 " (host %s, engine %" PRIu32 ")", rank->rank,
                  host, rank->engine);
     }
-}
-
-/* --- sending ------------------------------------------------------------------------------------
- */
-static void send_on(struct wf_meta_server *server, uint64_t conn, enum wf_frame_type type,
-                    const void *fields)
-{
-    enum wf_status status = wf_frame_send(server->env, conn, type, fields, -1);
-    WF_ASSERT(status != WF_INVALID); /* a full queue or a closed one is made good by repeating */
-}
-
-void wf_server_send(struct wf_meta_server *server, const struct wf_server_rank *rank,
-                    enum wf_frame_type type, const void *fields)
-{
-    if (rank->conn != 0) {
-        send_on(server, rank->conn, type, fields);
-    }
-}
-
-void wf_server_send_shared(struct wf_meta_server *server, const struct wf_server_rank *rank,
-                           struct wf_payload *payload)
-{
-    if (rank->conn != 0) {
-        server->env->ops->send_shared(server->env, rank->conn, payload);
-    }
-}
-
-void wf_server_shared_drop(struct wf_server_shared *shared)
-{
-    wf_payload_release(shared->payload);
-    shared->payload = NULL;
-}
-
-struct wf_payload *wf_server_shared_frame(struct wf_meta_server *server,
-                                          struct wf_server_shared *shared, uint64_t of,
-                                          enum wf_frame_type type, const void *fields)
-{
-    if (shared->payload != NULL && shared->of == of) {
-        return shared->payload;
-    }
-    struct wf_error error = {0};
-    wf_server_shared_drop(shared);
-    shared->of = of;
-    if (wf_frame_payload(type, fields, &shared->payload, &error) != WF_OK) {
-        wf_server_end(server, error.status, "%s", error.text);
-        return NULL;
-    }
-    return shared->payload;
 }
 
 /* --- connections ------------------------------------------------------------------------------ */
@@ -159,7 +111,7 @@ static void refuse(struct wf_meta_server *server, uint64_t conn, const struct wf
 {
     struct wf_frame_refused refused = {.status = error->status};
     memcpy(refused.text, error->text, sizeof refused.text);
-    send_on(server, conn, WF_FRAME_refused, &refused);
+    wf_server_send_on(server, conn, WF_FRAME_refused, &refused);
 }
 
 /* Nothing else of a stranger is looked at. */
@@ -245,6 +197,11 @@ static enum wf_verdict on_message(struct wf_actor *self, struct wf_msg *msg)
         wf_server_advance(server);
         return WF_KEEP;
     }
+    if (msg->kind == WF_SERVER_SLICE) {
+        server->slice_out = false;
+        wf_server_pay_slice(server);
+        return WF_KEEP;
+    }
     if (server->state == WF_SERVER_ENDED) {
         return WF_FREE;
     }
@@ -308,7 +265,7 @@ static void send_end(struct wf_meta_server *server, uint64_t conn)
     if (server->end.status == WF_CLOSED) {
         struct wf_frame_leave leave = {0};
         snprintf(leave.reason, sizeof leave.reason, "%.*s", WF_REASON_MAX - 1, server->end.text);
-        send_on(server, conn, WF_FRAME_leave, &leave);
+        wf_server_send_on(server, conn, WF_FRAME_leave, &leave);
     } else {
         refuse(server, conn, &server->end);
     }
@@ -532,6 +489,7 @@ enum wf_status wf_meta_server_new(struct wf_loop *loop, const struct wf_server_o
     server->options.token = NULL;
     wf_actor_init(&server->actor, loop, "meta_server", on_message);
     server->advance = (struct wf_msg){.kind = WF_SERVER_ADVANCE, .lane = WF_LANE_CONTROL};
+    server->slice = (struct wf_msg){.kind = WF_SERVER_SLICE, .lane = WF_LANE_CONTROL};
     server->tick = (struct wf_timer){.fire = on_tick, .name = "meta_server tick"};
     server->epoch = 1;
     status = wf_server_recover_begin(server, error);

@@ -41,21 +41,14 @@ static struct wf_payload *members_frame(struct wf_meta_server *server)
     return payload;
 }
 
-void wf_server_send_members(struct wf_meta_server *server, struct wf_server_rank *only)
+const struct wf_payload *wf_server_send_members(struct wf_meta_server *server,
+                                                const struct wf_server_rank *rank)
 {
     struct wf_payload *payload = members_frame(server);
-    if (payload == NULL) {
-        return;
+    if (payload != NULL && rank->conn != 0) {
+        server->env->ops->send_shared(server->env, rank->conn, payload);
     }
-    if (only != NULL) {
-        wf_server_send_shared(server, only, payload);
-        return;
-    }
-    for (uint32_t i = 0; i < server->rank_count; i++) {
-        if (server->ranks[i].presence == WF_PRESENT) {
-            wf_server_send_shared(server, &server->ranks[i], payload);
-        }
-    }
+    return payload;
 }
 
 /* A job starts when everybody has joined; who has not by then ends it. */
@@ -89,7 +82,7 @@ static void broadcast_members(struct wf_meta_server *server)
     server->members_due = false;
     server->members_epoch = server->epoch;
     server->members_ns = wf_server_now(server);
-    wf_server_send_members(server, NULL);
+    wf_server_send_members_to_all(server);
     wf_server_progress(server, "plan", 0, server->rank_count, "deriving layouts and the plan");
 }
 

@@ -301,26 +301,12 @@ void wf_server_on_aborted(struct wf_meta_server *server, struct wf_server_rank *
 
 /* --- repeating ----------------------------------------------------------------------------------
  */
-/* What a rank's heartbeats say it has is large and hardly ever lost (only when its queue was full),
- * so it is repeated seldom. */
-static bool repeats_all(const struct wf_meta_server *server)
-{
-    return server->repeats % WF_REPEATS_KNOWN == 0;
-}
-
-static void repeat_open(struct wf_meta_server *server, struct wf_server_rank *rank)
-{
-    if (repeats_all(server) || !wf_round_key_equal(&rank->has_round, &server->round.key)) {
-        wf_server_send_open(server, rank);
-    }
-}
-
 static void repeat_round(struct wf_meta_server *server, struct wf_server_rank *rank)
 {
     const struct wf_server_engine *engine = &server->engines[rank->engine];
     if (rank->side == WF_TRAIN) {
         if (server->state == WF_SERVER_OPENED) {
-            repeat_open(server, rank);
+            wf_server_repeat_open(server, rank);
         }
         return;
     }
@@ -329,7 +315,7 @@ static void repeat_round(struct wf_meta_server *server, struct wf_server_rank *r
         break;
     case WF_UNIT_UNDECIDED:
         if (rank->vote == WF_VOTE_NONE) {
-            repeat_open(server, rank);
+            wf_server_repeat_open(server, rank);
             if (rank->in_place && engine->permitted) {
                 wf_server_send_permit(server, rank);
             }
@@ -361,9 +347,8 @@ void wf_server_repeat(struct wf_meta_server *server, struct wf_server_rank *rank
         return;
     }
     if (server->members_epoch != 0 && !server->members_due &&
-        rank->planned_epoch != server->members_epoch &&
-        (repeats_all(server) || rank->has_members != server->members_epoch)) {
-        wf_server_send_members(server, rank);
+        rank->planned_epoch != server->members_epoch) {
+        wf_server_repeat_members(server, rank);
     }
     if (rank->side == WF_TRAIN) {
         if (server->generation > 0 && !server->generation_due && !rank->generation_told) {

@@ -24,6 +24,7 @@ enum {
     WF_SERVER_BUCKETS = 4096, /* of connections by id */
     WF_STRANGERS_SPARE = 512, /* connections that have not said who they are, beside one a rank */
     WF_REPEATS_KNOWN = 8,     /* so seldom is repeated what a rank says it has */
+    WF_SLICE_BYTES = 8 << 20, /* of frames to all ranks that leave in one turn */
     WF_PUBLISHED_MAX = 2,     /* versions of a train rank that wait: snapshot slots */
     WF_RETIRED_MAX = 8,       /* replaced incarnations remembered for each rank */
     WF_LEASE_MARGIN_PART = 8, /* the server's margin: a lease's 8th, for clocks that drift */
@@ -38,6 +39,9 @@ enum wf_server_state {
     WF_SERVER_ENDING,
     WF_SERVER_ENDED,
 };
+
+enum { WF_SERVER_ADVANCE = 0x3a0, WF_SERVER_SLICE }; /* messages to itself */
+enum { WF_OWED_MEMBERS = 1, WF_OWED_OPEN = 2 };
 
 enum wf_presence {
     WF_ABSENT,  /* no living incarnation is known */
@@ -80,6 +84,7 @@ struct wf_server_rank {
     /* what its newest heartbeat says it has */
     uint64_t has_members;
     struct wf_round_key has_round;
+    unsigned owed; /* WF_OWED_ bits: frames that it gets in a later turn */
     struct wf_version live;
     bool serving, resume_asked;
     uint64_t bytes_peak; /* as it noted last */
@@ -220,7 +225,9 @@ struct wf_meta_server {
     uint64_t repeat_ns;    /* when unanswered frames are repeated next */
     bool again;            /* facts changed during wf_server_advance */
     struct wf_msg advance; /* to itself, behind what is in the inbox: time to advance */
-    bool advance_out, progress_due;
+    struct wf_msg slice;   /* to itself: time to send more of what is owed */
+    bool advance_out, slice_out, progress_due;
+    uint32_t owed_count, owed_next; /* ranks that are owed something; where to look for the next */
     struct wf_server_shared members_frame, open_frame;
     uint32_t repeats; /* times that unanswered frames were repeated */
     struct wf_error end;
@@ -232,16 +239,6 @@ struct wf_meta_server {
  */
 /* Does what the facts allow, until nothing more follows. */
 void wf_server_advance(struct wf_meta_server *server);
-void wf_server_send(struct wf_meta_server *server, const struct wf_server_rank *rank,
-                    enum wf_frame_type type, const void *fields);
-/* A payload that others get too. */
-void wf_server_send_shared(struct wf_meta_server *server, const struct wf_server_rank *rank,
-                           struct wf_payload *payload);
-/* Gives the frame encoded, made anew unless it was made of `of`. NULL: it is too long, and the
- * server has ended the job with that reason. */
-struct wf_payload *wf_server_shared_frame(struct wf_meta_server *server,
-                                          struct wf_server_shared *shared, uint64_t of,
-                                          enum wf_frame_type type, const void *fields);
 /* Durable before it returns, or the server stops and this is false. */
 bool wf_server_journal(struct wf_meta_server *server, const struct wf_journal_record *record);
 /* Ends the job: everybody is told. CLOSED: it is over as it should be. */
@@ -262,7 +259,26 @@ void wf_duration_format(uint64_t ns, char text_out[WF_DURATION_TEXT]);
 void wf_server_blame(const struct wf_server_rank *rank, struct wf_culprit *out, const char *format,
                      ...) __attribute__((format(printf, 3, 4)));
 void wf_server_rank_text(const struct wf_server_rank *rank, char *text, size_t bytes);
+
+/* --- meta_server_send.c ------------------------------------------------------------------------
+ */
+void wf_server_send_on(struct wf_meta_server *server, uint64_t conn, enum wf_frame_type type,
+                       const void *fields);
+void wf_server_send(struct wf_meta_server *server, const struct wf_server_rank *rank,
+                    enum wf_frame_type type, const void *fields);
+/* Gives the frame encoded, made anew unless it was made of `of`. NULL: it is too long, and the
+ * server has ended the job with that reason. */
+struct wf_payload *wf_server_shared_frame(struct wf_meta_server *server,
+                                          struct wf_server_shared *shared, uint64_t of,
+                                          enum wf_frame_type type, const void *fields);
 void wf_server_shared_drop(struct wf_server_shared *shared);
+/* To everybody present, to all members; some now, the rest in later turns. */
+void wf_server_send_members_to_all(struct wf_meta_server *server);
+void wf_server_send_open_to_all(struct wf_meta_server *server);
+void wf_server_pay_slice(struct wf_meta_server *server);
+/* To a rank that has not answered, unless it is owed it or says it has it. */
+void wf_server_repeat_members(struct wf_meta_server *server, struct wf_server_rank *rank);
+void wf_server_repeat_open(struct wf_meta_server *server, struct wf_server_rank *rank);
 
 /* --- meta_server_conns.c -----------------------------------------------------------------------
  */
@@ -314,7 +330,9 @@ void wf_server_on_told(struct wf_meta_server *server, struct wf_server_rank *ran
                        const struct wf_frame_told *told);
 /* IDLE: sends MEMBERS, checks plans, begins generations. True: publishing may be looked at. */
 bool wf_server_agree(struct wf_meta_server *server);
-void wf_server_send_members(struct wf_meta_server *server, struct wf_server_rank *only);
+/* What was sent, or NULL. */
+const struct wf_payload *wf_server_send_members(struct wf_meta_server *server,
+                                                const struct wf_server_rank *rank);
 void wf_server_send_generation(struct wf_meta_server *server, struct wf_server_rank *rank);
 /* Releases what a rank published and not everybody can publish any more. */
 void wf_server_skip_obsolete(struct wf_meta_server *server);
@@ -353,8 +371,9 @@ bool wf_server_is_member(const struct wf_meta_server *server, const struct wf_se
 struct wf_server_rank *wf_server_member_at(struct wf_meta_server *server,
                                            const struct wf_server_engine *engine, uint32_t i);
 void wf_server_blame_once(struct wf_meta_server *server, const struct wf_culprit *culprit);
-/* To one rank, or to all members (NULL). */
-void wf_server_send_open(struct wf_meta_server *server, struct wf_server_rank *only);
+/* What was sent, or NULL. */
+const struct wf_payload *wf_server_send_open(struct wf_meta_server *server,
+                                             const struct wf_server_rank *rank);
 void wf_server_send_decide(struct wf_meta_server *server, struct wf_server_rank *rank);
 void wf_server_send_abort(struct wf_meta_server *server, struct wf_server_rank *rank);
 /* The unit is aborted: alone, or with all that is undecided where they are decided together. */

@@ -119,23 +119,14 @@ static struct wf_payload *open_frame(struct wf_meta_server *server)
     return wf_server_shared_frame(server, &server->open_frame, now, WF_FRAME_open, &open);
 }
 
-/* To one rank, or to all members (NULL). */
-void wf_server_send_open(struct wf_meta_server *server, struct wf_server_rank *only)
+const struct wf_payload *wf_server_send_open(struct wf_meta_server *server,
+                                             const struct wf_server_rank *rank)
 {
     struct wf_payload *payload = open_frame(server);
-    if (payload == NULL) {
-        return;
+    if (payload != NULL && rank->conn != 0) {
+        server->env->ops->send_shared(server->env, rank->conn, payload);
     }
-    if (only != NULL) {
-        wf_server_send_shared(server, only, payload);
-        return;
-    }
-    for (uint32_t i = 0; i < server->rank_count; i++) {
-        struct wf_server_rank *rank = &server->ranks[i];
-        if (rank->member && !rank->lost) {
-            wf_server_send_shared(server, rank, payload);
-        }
-    }
+    return payload;
 }
 
 void wf_server_open(struct wf_meta_server *server, const struct wf_publication *what, bool fill)
@@ -167,7 +158,7 @@ void wf_server_open(struct wf_meta_server *server, const struct wf_publication *
     server->state = WF_SERVER_OPENED;
     wf_server_pause_members(server);
     wf_server_shared_drop(&server->open_frame);
-    wf_server_send_open(server, NULL);
+    wf_server_send_open_to_all(server);
     wf_server_progress(server, fill ? "fill" : "transfer", 0,
                        server->member_count - server->options.train_ranks, what->label);
 }

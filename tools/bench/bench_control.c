@@ -17,6 +17,8 @@
 
 enum {
     ROUNDS = 3, /* after the first commit */
+    MANY_RANKS = 1024,
+    MANY_PAIRS = 3, /* of more than that: a run takes many seconds */
     RUNS_MAX = 1001,
     SPARE_DESCRIPTORS = 64,
 };
@@ -170,6 +172,7 @@ static enum wf_status run_size(struct wf_bench *bench, uint32_t ranks, struct wf
         struct wf_bench_case spec = cases[i];
         spec.params = params;
         spec.lower_is_better = true;
+        spec.pairs = ranks > MANY_RANKS ? MANY_PAIRS : 0;
         sized->next = 0;
         status = wf_bench_case(bench, &spec, sized, error);
     }
