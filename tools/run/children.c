@@ -47,7 +47,8 @@ static void child_exited(struct wf_watch *watch, unsigned events)
 }
 
 /* In the child: only async-signal-safe calls between fork and exec. */
-static _Noreturn void become(pid_t parent, int gate_read, int out_fd, char *const *arguments)
+static _Noreturn void become(pid_t parent, const struct wf_child *child, int gate_read, int out_fd,
+                             char *const *arguments)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) {
@@ -56,17 +57,24 @@ static _Noreturn void become(pid_t parent, int gate_read, int out_fd, char *cons
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    bool far = child->far_host != NULL;
     int null = open("/dev/null", O_RDWR);
-    dup2(null, STDIN_FILENO);
+    dup2(far ? gate_read : null, STDIN_FILENO);
     dup2(out_fd >= 0 ? out_fd : null, STDOUT_FILENO);
-    if (gate_read == GATE_FD) {
+    if (far) {
+        dup2(child->err_fd, STDERR_FILENO);
+    } else if (gate_read == GATE_FD) {
         fcntl(gate_read, F_SETFD, 0);
     } else {
         dup2(gate_read, GATE_FD);
     }
     setpgid(0,
             0); /* a terminal's interrupt reaches the parent alone, which ends the job in order */
-    execv("/proc/self/exe", arguments);
+    if (far) {
+        execvp(arguments[0], arguments);
+    } else {
+        execv("/proc/self/exe", arguments);
+    }
     _exit(EXEC_FAILED);
 }
 
@@ -102,10 +110,10 @@ enum wf_status wf_child_start(struct wf_children *all, struct wf_child *child,
                               const char *const *arguments, int out_fd, struct wf_error *error)
 {
     char *list[WF_CHILD_ARGS_MAX + 2] = {(char *)"weft"};
-    int count = 1;
-    for (; arguments[count - 1] != NULL; count++) {
+    int count = child->far_host == NULL ? 1 : 0;
+    for (int i = 0; arguments[i] != NULL; i++) {
         WF_ASSERT(count <= WF_CHILD_ARGS_MAX);
-        list[count] = (char *)arguments[count - 1];
+        list[count++] = (char *)arguments[i];
     }
     int gate[2];
     if (pipe2(gate, O_CLOEXEC) != 0) {
@@ -116,7 +124,7 @@ enum wf_status wf_child_start(struct wf_children *all, struct wf_child *child,
     fflush(NULL);
     child->pid = fork();
     if (child->pid == 0) {
-        become(parent, gate[0], out_fd, list);
+        become(parent, child, gate[0], out_fd, list);
     }
     int saved = errno;
     close(gate[0]);

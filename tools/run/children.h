@@ -1,8 +1,8 @@
 /* children.h - the processes of a job on this host: start, watch, end.
  *
- * Each child is this same program with other arguments. It dies with its parent (PR_SET_PDEATHSIG),
- * so that a parent killed without warning leaves nothing behind. Exits are seen through pidfds on
- * the parent's loop. Loop thread only.
+ * Each child is this same program with other arguments, or a remote shell. It dies with its parent
+ * (PR_SET_PDEATHSIG), so that a parent killed without warning leaves nothing behind. Exits are seen
+ * through pidfds on the parent's loop. Loop thread only.
  */
 #ifndef WEFT_TOOLS_RUN_CHILDREN_H
 #define WEFT_TOOLS_RUN_CHILDREN_H
@@ -24,6 +24,10 @@ struct wf_child {
     pid_t pid;       /* 0: not running */
     int gate;        /* writing end of the pipe that is its descriptor 3, or -1 */
     uint32_t starts;
+    /* On another host (tools/run/far.h): its name, then `arguments` begin with a program's name,
+     * the gate is its standard input, and its standard error is err_fd. NULL: on this host. */
+    const char *far_host;
+    int err_fd;
     struct wf_timer frozen; /* the owner's; cancelled when the child ends */
     /* private */
     struct wf_watch watch;
