@@ -9,6 +9,7 @@
 #include "config/address.h"
 #include "config/host_name.h"
 #include "tools/commands.h"
+#include "tools/run/far.h"
 #include "tools/run/parent.h"
 #include "tools/run/part.h"
 #include "tools/run/process.h"
@@ -23,11 +24,17 @@ enum {
     OPT_TOKEN,
     OPT_READER,
     OPT_SOCKET,
-    OPT_GATE
+    OPT_GATE,
+    OPT_HOSTS,
+    OPT_GATE_STDIN,
+    OPT_RANKS_HERE
 };
 
 struct arguments {
-    const char *path, *rank, *reader;
+    const char *path, *rank, *reader, *hosts;
+    bool gate_stdin;
+    uint32_t ranks_here;
+    char token_file[WF_PATH_MAX];
     char server[WF_ADDRESS_MAX];
     struct wf_run_wish wish;
     enum wf_job_part side;
@@ -56,33 +63,35 @@ static const struct argp_option options[] = {
      "from the system's)",
      0},
     {"observe", OPT_OBSERVE, 0, 0, "start nothing: watch a job that runs and write its report", 0},
+    {"hosts", OPT_HOSTS, "FILE", 0,
+     "start the ranks on the hosts that FILE lists, through ssh (or $WEFT_RSH): NAME [slots=N] "
+     "[side=train|infer] [address=A]; program, job file and model are at the same paths there",
+     0},
     {"token-file", OPT_TOKEN, "FILE", 0, "the job's token, as all its processes have it", 0},
     {"reader", OPT_READER, "ENGINE", OPTION_HIDDEN, 0, 0},
     {"reader-socket", OPT_SOCKET, "ADDRESS", OPTION_HIDDEN, 0, 0},
     {"gate", OPT_GATE, 0, OPTION_HIDDEN, 0, 0},
+    {"gate-stdin", OPT_GATE_STDIN, 0, OPTION_HIDDEN, 0, 0},
+    {"ranks-here", OPT_RANKS_HERE, "N", OPTION_HIDDEN, 0, 0},
     {0},
 };
 
-static error_t parse_option(int key, char *argument, struct argp_state *state)
+static bool parse_number(const char *text, uint32_t *number_out)
+{
+    if (strspn(text, "0123456789") != strlen(text) || text[0] == '\0' || strlen(text) > 6 ||
+        (text[0] == '0' && text[1] != '\0')) {
+        return false;
+    }
+    *number_out = (uint32_t)strtoul(text, NULL, 10);
+    return true;
+}
+
+/* Which part of the job this process is. */
+static error_t parse_place(int key, char *argument, struct argp_state *state)
 {
     struct arguments *arguments = state->input;
     struct wf_error error;
     switch (key) {
-    case 'j':
-        arguments->parent.json = argument;
-        return 0;
-    case 't':
-        arguments->parent.timeline = argument;
-        return 0;
-    case 'q':
-        arguments->parent.quiet = true;
-        return 0;
-    case 'r':
-        arguments->rank = argument;
-        return 0;
-    case OPT_SERVER:
-        arguments->process.server = argument;
-        return 0;
     case OPT_LAUNCHER:
         if (!wf_launcher_parse(argument, &arguments->wish.launcher)) {
             argp_error(state, "--launcher: expected %s, found \"%s\"", wf_launcher_words(),
@@ -104,9 +113,16 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case OPT_OBSERVE:
         arguments->wish.observe = true;
         return 0;
-    case OPT_TOKEN:
-        arguments->parent.token_file = arguments->process.token_file = argument;
-        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* What weft run tells the processes that it starts. */
+static error_t parse_hidden(int key, char *argument, struct argp_state *state)
+{
+    struct arguments *arguments = state->input;
+    switch (key) {
     case OPT_READER:
         arguments->reader = argument;
         return 0;
@@ -116,28 +132,61 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case OPT_GATE:
         arguments->process.gate = true;
         return 0;
+    case OPT_GATE_STDIN:
+        arguments->gate_stdin = arguments->process.gate = true;
+        return 0;
+    case OPT_RANKS_HERE:
+        if (!parse_number(argument, &arguments->ranks_here)) {
+            argp_error(state, "--ranks-here is for weft run itself");
+        }
+        return 0;
+    default:
+        return parse_place(key, argument, state);
+    }
+}
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+    struct arguments *arguments = state->input;
+    switch (key) {
+    case 'j':
+        arguments->parent.json = argument;
+        return 0;
+    case 't':
+        arguments->parent.timeline = argument;
+        return 0;
+    case 'q':
+        arguments->parent.quiet = true;
+        return 0;
+    case 'r':
+        arguments->rank = argument;
+        return 0;
+    case OPT_SERVER:
+        arguments->process.server = argument;
+        return 0;
+    case OPT_TOKEN:
+        arguments->parent.token_file = arguments->process.token_file = argument;
+        return 0;
+    case OPT_HOSTS:
+        arguments->hosts = argument;
+        return 0;
     case ARGP_KEY_ARG:
         if (state->arg_num > 0) {
             argp_error(state, "one job file, please; \"%s\" is a second one", argument);
         }
         arguments->path = argument;
         return 0;
+    case ARGP_KEY_END:
+        if (arguments->hosts != NULL && (arguments->rank != NULL || arguments->wish.observe)) {
+            argp_error(state, "--hosts starts all ranks: no --rank or --observe beside it");
+        }
+        return 0;
     case ARGP_KEY_NO_ARGS:
         argp_error(state, "which job? give a job file");
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_hidden(key, argument, state);
     }
-}
-
-static bool parse_number(const char *text, uint32_t *number_out)
-{
-    if (strspn(text, "0123456789") != strlen(text) || text[0] == '\0' || strlen(text) > 6 ||
-        (text[0] == '0' && text[1] != '\0')) {
-        return false;
-    }
-    *number_out = (uint32_t)strtoul(text, NULL, 10);
-    return true;
 }
 
 /* "train:3" or "infer:0", within the job's worlds. */
@@ -208,7 +257,43 @@ static int run_process(struct wf_run_setup *setup, struct arguments *arguments)
         fprintf(stderr, "weft run: --rank needs --server ADDRESS or the job's server.address\n");
         return WF_EXIT_USAGE;
     }
-    return run_rank(setup, process, 0);
+    return run_rank(setup, process, arguments->ranks_here);
+}
+
+/* Started by weft run --hosts from another host. */
+static int run_far_process(struct wf_run_setup *setup, struct arguments *arguments)
+{
+    struct wf_error error;
+    enum wf_status status = wf_far_take_gate(arguments->token_file, &error);
+    if (status == WF_OK) {
+        arguments->process.token_file = arguments->token_file;
+        status = wf_run_setup_make(setup, &error);
+    }
+    if (status != WF_OK) {
+        fprintf(stderr, "weft run: %s\n", error.text);
+        return WF_EXIT_FAILED;
+    }
+    return run_process(setup, arguments);
+}
+
+/* A job over the hosts of a list; this process supervises it. */
+static int run_hosts(struct wf_run_setup *setup, struct arguments *arguments)
+{
+    struct wf_hosts hosts = {0};
+    struct wf_error error;
+    enum wf_status status = wf_hosts_load(arguments->hosts, &hosts, &error);
+    if (status == WF_OK) {
+        status = wf_hosts_place(&hosts, setup, &error);
+    }
+    if (status != WF_OK) {
+        fprintf(stderr, "weft run: --hosts: %s\n", error.text);
+        wf_hosts_fini(&hosts);
+        return status == WF_IO ? WF_EXIT_FAILED : WF_EXIT_USAGE;
+    }
+    arguments->parent.hosts = &hosts;
+    int exit_status = wf_parent_run(setup, &arguments->parent);
+    wf_hosts_fini(&hosts);
+    return exit_status;
 }
 
 static const char *look_up(void *user, const char *name)
@@ -279,9 +364,11 @@ int wf_cmd_run(int argc, char **argv)
         free(setup);
         return usage ? WF_EXIT_USAGE : WF_EXIT_FAILED;
     }
-    int exit_status = arguments.rank != NULL || arguments.reader != NULL
-                          ? run_process(setup, &arguments)
-                          : run_part(setup, &arguments);
+    bool one = arguments.rank != NULL || arguments.reader != NULL;
+    int exit_status = one && arguments.gate_stdin ? run_far_process(setup, &arguments)
+                      : one                       ? run_process(setup, &arguments)
+                      : arguments.hosts != NULL   ? run_hosts(setup, &arguments)
+                                                  : run_part(setup, &arguments);
     wf_run_setup_fini(setup);
     free(setup);
     return exit_status;

@@ -194,7 +194,8 @@ static enum wf_status prepare(struct parent *p, struct wf_error *error)
     uint64_t bytes = p->weights_bytes < LIMIT_BYTES_MIN   ? LIMIT_BYTES_MIN
                      : p->weights_bytes > LIMIT_BYTES_MAX ? LIMIT_BYTES_MAX
                                                           : p->weights_bytes;
-    bool measures = status == WF_OK && p->options->scope == WF_PARENT_HOST;
+    bool measures =
+        status == WF_OK && p->options->scope == WF_PARENT_HOST && p->options->hosts == NULL;
     return measures ? wf_limit_init(&p->limit, bytes, error) : status;
 }
 
@@ -203,6 +204,7 @@ static void finish(struct parent *p)
     if (p->loop == NULL) {
         return;
     }
+    wf_parent_end_far(p);
     wf_children_fini(&p->children);
     wf_timer_cancel(p->loop, &p->timer);
     wf_timer_cancel(p->loop, &p->reconnect);

@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 
+#include "tools/run/hosts.h"
 #include "tools/run/setup.h"
 
 enum wf_parent_scope {
@@ -24,6 +25,7 @@ struct wf_parent_options {
     const char *listen; /* LEADER: where the server listens */
     const char *server; /* LEADER, OBSERVER: where it is reached */
 
+    struct wf_hosts *hosts; /* HOST: where the ranks go, placed; NULL: all of them here */
     const char *json;       /* where the report goes; NULL is the job file's */
     const char *timeline;   /* where the SVG goes; NULL is none */
     bool quiet;             /* no progress, no table */

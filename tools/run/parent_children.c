@@ -17,7 +17,9 @@ enum { SERVER_START_MS = 10000, STARTS_MAX = 2 };
 /* --- starting --------------------------------------------------------------------------------- */
 static enum wf_status start_child(struct parent *p, struct wf_child *child, struct wf_error *error)
 {
-    char number[WF_LABEL_MAX], socket[WF_ADDRESS_MAX];
+    char number[WF_LABEL_MAX], socket[WF_ADDRESS_MAX], here[16];
+    const struct wf_run_host *host = wf_parent_host_of(p, child);
+    bool far = host != NULL && !host->local;
     const char *arguments[WF_CHILD_ARGS_MAX] = {"run", p->setup->job.path};
     int n = 2;
     snprintf(number, sizeof number, "%s:%u", child->kind == WF_CHILD_TRAIN ? "train" : "infer",
@@ -32,18 +34,26 @@ static enum wf_status start_child(struct parent *p, struct wf_child *child, stru
         arguments[n++] = "--server";
         arguments[n++] = p->server;
     }
-    arguments[n++] = "--token-file";
-    arguments[n++] = p->token_file;
-    arguments[n++] = "--gate";
-    if (child->kind >= WF_CHILD_INFER && p->setup->job.run.readers) {
-        uint32_t engine = child->kind == WF_CHILD_READER
-                              ? child->number
-                              : wf_run_place(p->setup, child->number).engine;
+    if (!far) {
+        arguments[n++] = "--token-file";
+        arguments[n++] = p->token_file;
+        arguments[n++] = "--gate";
+    }
+    if (host != NULL) {
+        snprintf(here, sizeof here, "%u", host->placed);
+        arguments[n++] = "--ranks-here";
+        arguments[n++] = here;
+    }
+    bool reads = child->kind >= WF_CHILD_INFER && p->setup->job.run.readers;
+    uint32_t engine = child->kind == WF_CHILD_INFER ? wf_run_place(p->setup, child->number).engine
+                                                    : child->number;
+    if (reads && wf_parent_reads(p, engine)) {
         snprintf(socket, sizeof socket, "%s-%u", p->reader_prefix, engine);
         arguments[n++] = "--reader-socket";
         arguments[n++] = socket;
     }
-    enum wf_status status = wf_child_start(&p->children, child, arguments, -1, error);
+    enum wf_status status = far ? wf_parent_start_far(p, child, host, arguments, error)
+                                : wf_child_start(&p->children, child, arguments, -1, error);
     if (status == WF_OK && child->kind == WF_CHILD_TRAIN) {
         char line[60];
         bool each = p->options->scope == WF_PARENT_LEADER && !p->setup->job.policy.drop_to_latest;
@@ -98,19 +108,22 @@ static enum wf_status start_server(struct parent *p, struct wf_error *error)
     }
     const char *arguments[] = {
         "server", job->path, "--ends-with-parent", "--token-file", p->token_file, NULL, NULL, NULL};
-    char bound[WF_ADDRESS_MAX];
-    if (options->listen != NULL) {
+    char bound[WF_ADDRESS_MAX], listen[WF_ADDRESS_MAX];
+    enum wf_status status = wf_parent_far_listen(p, listen, error);
+    if (options->listen != NULL || listen[0] != '\0') {
         arguments[5] = "--listen";
-        arguments[6] = options->listen;
+        arguments[6] = options->listen != NULL ? options->listen : listen;
     }
-    enum wf_status status =
-        wf_child_start(&p->children, &p->children.children[0], arguments, out[1], error);
+    if (status == WF_OK) {
+        status = wf_child_start(&p->children, &p->children.children[0], arguments, out[1], error);
+    }
     close(out[1]);
     if (status == WF_OK) {
         status = read_server_line(out[0], bound, error);
     }
     if (status == WF_OK && reached[0] == '\0') {
         snprintf(p->server, sizeof p->server, "%s", bound);
+        status = wf_parent_far_server(p, bound, error);
     }
     close(out[0]);
     return status;
@@ -164,7 +177,10 @@ enum wf_status wf_parent_start_all(struct parent *p, struct wf_error *error)
         status = start_server(p, error);
     }
     for (uint32_t i = 1; i < p->children.count && status == WF_OK; i++) {
-        status = start_child(p, &p->children.children[i], error);
+        struct wf_child *child = &p->children.children[i];
+        if (child->kind != WF_CHILD_READER || wf_parent_reads(p, child->number)) {
+            status = start_child(p, child, error);
+        }
     }
     if (status == WF_OK) {
         status = wf_parent_connect(p, error);
@@ -179,7 +195,9 @@ static void name_child(const struct wf_child *child, char *name, size_t size)
     if (child->kind == WF_CHILD_SERVER) {
         snprintf(name, size, "%s", kinds[child->kind]);
     } else {
-        snprintf(name, size, "%s %u", kinds[child->kind], child->number);
+        snprintf(name, size, "%s %u%s%.20s", kinds[child->kind], child->number,
+                 child->far_host != NULL ? " on " : "",
+                 child->far_host != NULL ? child->far_host : "");
     }
 }
 
@@ -268,9 +286,16 @@ static bool start_again(struct parent *p, struct wf_child *child)
 static void child_ended(void *user, struct wf_child *child, bool clean, const char *text)
 {
     struct parent *p = user;
+    if (p->far != NULL) { /* what it said last comes before what we say of it */
+        wf_far_output_fini(&p->far[child - p->children.children]);
+    }
     bool ending = p->state == STOPPING || p->state == FINISHING;
     /* Whoever ends by itself has said why, and would do so again. */
     bool crashed = WIFSIGNALED(child->exit_status) && WTERMSIG(child->exit_status) != SIGTERM;
+    /* A remote shell says 255 when it lost what it had started; at first it may never have had it.
+     */
+    crashed = crashed || (child->far_host != NULL && p->settled > 0 &&
+                          WIFEXITED(child->exit_status) && WEXITSTATUS(child->exit_status) == 255);
     char line[200], name[60];
     name_child(child, name, sizeof name);
     if (!clean && (p->state != STOPPING || crashed)) {

@@ -111,7 +111,7 @@ void wf_parent_check_gate(struct parent *p)
         }
     }
     wf_timer_cancel(p->loop, &p->timer);
-    if (p->options->scope != WF_PARENT_HOST) {
+    if (p->options->scope != WF_PARENT_HOST || p->options->hosts != NULL) {
         wf_parent_open_gate(p); /* this host's memory is not what bounds such a job */
         return;
     }

@@ -9,6 +9,7 @@
 #include "runtime/env.h"
 #include "runtime/loop.h"
 #include "tools/run/children.h"
+#include "tools/run/far.h"
 #include "tools/run/limit.h"
 #include "tools/run/parent.h"
 #include "tools/run/progress.h"
@@ -42,12 +43,13 @@ struct parent {
     char reader_prefix[64];
     uint64_t conn, started_ns;
     struct wf_timer reconnect;
-    bool greeted;           /* the server has answered once */
-    uint64_t allowed;       /* the step trainers may make */
-    uint64_t settled;       /* newest step that is committed or given up */
-    bool *noted;            /* by infer rank: its account of `settled` has come */
-    uint64_t *held_step;    /* by infer rank: the newest step that it said it has */
-    uint64_t weights_bytes; /* of the model */
+    bool greeted;              /* the server has answered once */
+    uint64_t allowed;          /* the step trainers may make */
+    uint64_t settled;          /* newest step that is committed or given up */
+    bool *noted;               /* by infer rank: its account of `settled` has come */
+    uint64_t *held_step;       /* by infer rank: the newest step that it said it has */
+    uint64_t weights_bytes;    /* of the model */
+    struct wf_far_output *far; /* by child; NULL: none on another host was started */
     bool measuring, failed;
 };
 
@@ -68,6 +70,22 @@ void wf_parent_name_running(const struct parent *p, char *text, size_t size);
 
 /* A rank was fenced, or is heard again: one that stays silent is killed. */
 void wf_parent_take_presence(struct parent *p, const struct wf_frame_presence *presence);
+
+/* --- parent_hosts.c */
+/* Where a child runs; NULL: here, because there is no list, or it is the server. */
+const struct wf_run_host *wf_parent_host_of(const struct parent *p, const struct wf_child *child);
+/* An engine has a reader unless its ranks are on several hosts. */
+bool wf_parent_reads(const struct parent *p, uint32_t engine);
+/* Starts a child on another host; `arguments` have room for 4 more. */
+enum wf_status wf_parent_start_far(struct parent *p, struct wf_child *child,
+                                   const struct wf_run_host *host, const char **arguments,
+                                   struct wf_error *error);
+void wf_parent_end_far(struct parent *p);
+/* Where the server listens for other hosts; "" if the default will do. */
+enum wf_status wf_parent_far_listen(struct parent *p, char listen_out[WF_ADDRESS_MAX],
+                                    struct wf_error *error);
+/* Puts the address by which other hosts reach a server that is bound to all of this host's. */
+enum wf_status wf_parent_far_server(struct parent *p, const char *bound, struct wf_error *error);
 
 /* --- parent_gate.c */
 /* To be called whenever an account has come or a version has ended. */
