@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""hosts.py WEFT CASE - jobs over a list of hosts, with a stand-in for ssh.
+
+The stand-in does what matters of ssh: the command runs in a session of its own, which outlives the client; when
+the client goes, its standard input ends and nothing else happens to it; a command that dies gives status 255.
+"""
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+import e2e
+from e2e import DEADLINE, WEFT, Work, check, run
+
+STAND_IN = """#!/usr/bin/env python3
+import os, subprocess, sys, threading
+host, command = sys.argv[-2:]
+with open({log!r}, "a") as log:
+    log.write(host + " " + command + chr(10))
+far = subprocess.Popen(["sh", "-c", command], stdin=subprocess.PIPE, start_new_session=True)
+def relay():
+    while data := os.read(0, 65536):
+        try:
+            os.write(far.stdin.fileno(), data)
+        except OSError:
+            return
+    far.stdin.close()
+threading.Thread(target=relay, daemon=True).start()
+status = far.wait()
+os._exit(255 if status < 0 else status)
+"""
+
+
+class Hosts(Work):
+    """A job, a list of hosts and a remote shell that stays here."""
+
+    def __init__(self, hosts, versions=3, **more):
+        super().__init__()
+        self.job_path = self.job("megatron:tp=2", "vllm:tp=2", versions=versions, **more)
+        self.list = self.path("hosts")
+        self.log = self.path("commands")
+        self.rsh = self.path("rsh")
+        with open(self.list, "w") as out:
+            out.write(hosts)
+        with open(self.rsh, "w") as out:
+            out.write(STAND_IN.format(log=self.log))
+        os.chmod(self.rsh, stat.S_IRWXU)
+        os.environ["WEFT_RSH"] = self.rsh
+
+    def far(self):
+        """The processes that were started through the remote shell: {pid: command line}."""
+        found = {}
+        for entry in os.listdir("/proc"):
+            try:
+                with open(f"/proc/{entry}/cmdline", "rb") as text:
+                    words = text.read().decode().split("\0")
+            except OSError:
+                continue
+            if self.job_path in words and "--gate-stdin" in words and "sh" not in words[0].split("/")[-1]:
+                found[int(entry)] = words
+        return found
+
+    def wait_until(self, condition, what):
+        end = time.monotonic() + 30
+        while not condition():
+            if time.monotonic() > end:
+                raise e2e.Failed(what)
+            time.sleep(0.05)
+
+
+def case_list():
+    """All ranks and a reader on a far host; and on this one by its name in a list."""
+    with Hosts("# the far one\nfar1 slots=4 address=user@127.0.0.1\n") as work:
+        status, report, text = run(work.job_path, "--hosts", work.list)
+        check(status == 0, "exit status 0", text)
+        e2e.check_report(report, 3)
+        with open(work.log) as log:
+            commands = log.read()
+        check(commands.count("user@127.0.0.1 exec ") == 5, "four ranks and a reader were started there", commands)
+        check("--host-name' 'far1'" in commands, "they are told what their host is called", commands)
+        check(not re.search("[0-9a-f]{64}", commands), "the token is in no command line")
+        check("reads during inference" in text, "and the reader's account is there")
+    with Hosts("localhost\n") as work:
+        status, report, text = run(work.job_path, "--hosts", work.list)
+        check(status == 0 and not os.path.exists(work.log), "localhost needs no remote shell", text)
+
+
+def case_refused():
+    """Lists and shells that cannot work are named, and nothing is left behind."""
+    rows = [("too few slots", "a slots=1\n", 2, "room for 1 of the 2 train ranks"),
+            ("an unknown word", "a\nb gpus=2\n", 2, "line 2"),
+            ("no hosts", "#\n", 2, "no host is named")]
+    for name, hosts, status, words in rows:
+        with Hosts(hosts) as work:
+            done = e2e.weft("run", work.job_path, "--hosts", work.list)
+            check(done.returncode == status and words in done.stderr, f"refused: {name}", done.stderr)
+    with Hosts("far1 address=127.0.0.1\n") as work:
+        done = e2e.weft("run", work.job_path, "--hosts", work.path("none"))
+        check(done.returncode == 1 and work.path("none") in done.stderr, "a list that is not there", done.stderr)
+        check(e2e.weft("run", work.job_path, "--hosts", work.list, "--rank", "train:0").returncode == 2, "not with --rank")
+        os.environ["WEFT_RSH"] = "/nonexistent/rsh"
+        done = e2e.weft("run", work.job_path, "--hosts", work.list)
+        check(done.returncode == 1 and "on far1" in done.stderr and "127" in done.stderr, "no remote shell", done.stderr)
+        os.environ["WEFT_RSH"] = work.rsh
+        os.environ["WEFT_REMOTE"] = "/nonexistent/weft"
+        done = e2e.weft("run", work.job_path, "--hosts", work.list)
+        del os.environ["WEFT_REMOTE"]
+        check(done.returncode == 1 and "[far1] " in done.stderr and "/nonexistent/weft" in done.stderr,
+              "what the far end says comes with its host's name", done.stderr)
+        work.wait_until(lambda: not work.far(), "nothing is left")
+
+
+def start(work):
+    job = subprocess.Popen([WEFT, "run", work.job_path, "--hosts", work.list], stdout=subprocess.PIPE,
+                           stderr=subprocess.PIPE, text=True)
+    work.wait_until(lambda: len(work.far()) == 5, "five processes run there")
+    for line in job.stderr:
+        if re.search(r"version \d+ of \d+ committed", line):
+            return job
+    raise e2e.Failed("no version was committed")
+
+
+def case_torn_down():
+    """However the supervisor ends, the far ends see it."""
+    for name, number in (("killed", signal.SIGKILL), ("interrupted", signal.SIGTERM)):
+        with Hosts("far1 address=127.0.0.1\n", versions=100000) as work:
+            job = start(work)
+            job.send_signal(number)
+            job.communicate(timeout=DEADLINE)
+            check(job.returncode == (1 if number == signal.SIGTERM else -number), f"{name}: its exit status")
+            work.wait_until(lambda: not work.far(), "all far processes end")
+            check(True, f"{name}: nothing is left")
+
+
+def case_far_crash():
+    """A rank that is killed there is started there again, once."""
+    with Hosts("far1 address=127.0.0.1\n", versions=40) as work:
+        job = start(work)
+        victim = [pid for pid, words in work.far().items() if "infer:1" in words]
+        check(len(victim) == 1, "the rank is found")
+        os.kill(victim[0], signal.SIGKILL)
+        out, text = job.communicate(timeout=DEADLINE)
+        check("infer rank 1 on far1 ended with status 255; starting it again" in text, "it is named", text[-1500:])
+        check(job.returncode == 0, "and the job ends well", out + text[-1500:])
+
+
+if __name__ == "__main__":
+    sys.exit(e2e.main(globals()))
