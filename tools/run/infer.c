@@ -442,7 +442,7 @@ int wf_infer_process(struct wf_run_setup *setup, const struct wf_process_options
     r->setup = setup;
     r->options = options;
     r->place = wf_run_place(setup, options->rank);
-    enum wf_status status = wf_process_init(&r->process, options, 1, &error);
+    enum wf_status status = wf_process_init(&r->process, setup, options, 1, &error);
     if (status == WF_OK) {
         wf_actor_init(&r->actor, r->process.loop, "engine worker", handle);
         status = prepare(r, &error);

@@ -1,4 +1,4 @@
-/* limit.c - memcpy with 1..nproc threads over warm pages. */
+/* limit.c - memcpy with 1..nproc threads over warm pages, and plain sockets between them. */
 #include "tools/run/limit.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PASSES = 5, WORKERS_MAX = 64 };
+enum { PASSES = 5, LINK_BYTES = 64 << 20 /* of a pass over sockets */ };
 
 struct slice {
     const uint8_t *from;
@@ -32,10 +32,10 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static double one_pass(struct wf_limit *limit, uint32_t workers)
+static double memory_pass(struct wf_limit *limit, uint32_t workers)
 {
-    pthread_t threads[WORKERS_MAX];
-    struct slice slices[WORKERS_MAX];
+    pthread_t threads[WF_LIMIT_WAYS_MAX];
+    struct slice slices[WF_LIMIT_WAYS_MAX];
     uint64_t start = now_ns(), each = limit->bytes / workers;
     for (uint32_t i = 0; i < workers; i++) {
         slices[i] = (struct slice){limit->from + i * each, limit->to + i * each, each};
@@ -53,17 +53,21 @@ static double one_pass(struct wf_limit *limit, uint32_t workers)
     return (double)(each * workers) / ((double)(now_ns() - start) * 1e-9);
 }
 
-static int by_value(const void *a, const void *b)
+static enum wf_status init_kind(struct wf_limit_kind *kind, uint32_t ways, struct wf_error *error)
 {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+    kind->ways = ways;
+    kind->samples = calloc(ways, sizeof *kind->samples);
+    return kind->samples != NULL ? WF_OK
+                                 : wf_error_set(error, WF_NO_MEMORY, "no memory for samples");
 }
 
-enum wf_status wf_limit_init(struct wf_limit *limit, uint64_t bytes, struct wf_error *error)
+enum wf_status wf_limit_init(struct wf_limit *limit, uint64_t bytes, bool link,
+                             struct wf_error *error)
 {
     memset(limit, 0, sizeof *limit);
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    limit->workers_max = cores < 1 ? 1 : cores > WORKERS_MAX ? WORKERS_MAX : (uint32_t)cores;
+    uint32_t ways = cores < 1 ? 1 : cores > WF_LIMIT_WAYS_MAX ? WF_LIMIT_WAYS_MAX : (uint32_t)cores;
+    uint32_t streams = ways < WF_SOCKET_STREAMS_MAX ? ways : WF_SOCKET_STREAMS_MAX;
     void *memory = mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (memory == MAP_FAILED) {
@@ -76,27 +80,58 @@ enum wf_status wf_limit_init(struct wf_limit *limit, uint64_t bytes, struct wf_e
     limit->to = limit->from + bytes;
     limit->bytes = bytes;
     memset(memory, 1, 2 * bytes);
-    return WF_OK;
+    enum wf_status status = init_kind(&limit->memory, ways, error);
+    if (status == WF_OK && link) {
+        status = init_kind(&limit->link, streams, error);
+    }
+    return status == WF_OK && link ? wf_socket_limit_init(&limit->sockets, streams, error) : status;
+}
+
+/* Passes in which the ways take turns; then the best of them. */
+static void measure(struct wf_limit *limit, struct wf_limit_kind *kind,
+                    double (*pass)(struct wf_limit *limit, uint32_t way))
+{
+    for (uint32_t i = 0; i < PASSES * kind->ways; i++) {
+        double rate = pass(limit, 1 + i % kind->ways);
+        if (rate > 0) {
+            wf_samples_add(&kind->samples[i % kind->ways], rate);
+        }
+    }
+    double best = 0;
+    kind->bytes_per_s = 0;
+    for (uint32_t way = 0; way < kind->ways; way++) {
+        double all = wf_samples_quantile(&kind->samples[way], 0, 0.5);
+        double now = wf_samples_quantile(&kind->samples[way], PASSES, 0.5);
+        if (all > best) {
+            best = all;
+            kind->best = way;
+        }
+        kind->bytes_per_s = now > kind->bytes_per_s ? now : kind->bytes_per_s;
+    }
+}
+
+static double link_pass(struct wf_limit *limit, uint32_t streams)
+{
+    uint64_t bytes = limit->bytes < LINK_BYTES ? limit->bytes : LINK_BYTES;
+    return wf_socket_limit_pass(&limit->sockets, streams, limit->from, limit->to, bytes);
 }
 
 void wf_limit_measure(struct wf_limit *limit)
 {
-    limit->bytes_per_s = 0;
-    for (uint32_t workers = 1; workers <= limit->workers_max; workers++) {
-        double rates[PASSES];
-        for (int i = 0; i < PASSES; i++) {
-            rates[i] = one_pass(limit, workers);
-        }
-        qsort(rates, PASSES, sizeof rates[0], by_value);
-        if (rates[PASSES / 2] > limit->bytes_per_s) {
-            limit->bytes_per_s = rates[PASSES / 2];
-            limit->workers = workers;
-        }
-    }
-    snprintf(limit->how, sizeof limit->how,
+    struct wf_limit_kind *memory = &limit->memory, *link = &limit->link;
+    measure(limit, memory, memory_pass);
+    snprintf(memory->how, sizeof memory->how,
              "memcpy of %llu MiB of warm pages beside the job, %u thread%s: %.1f GB/s",
-             (unsigned long long)(limit->bytes >> 20), limit->workers,
-             limit->workers == 1 ? "" : "s", limit->bytes_per_s * 1e-9);
+             (unsigned long long)(limit->bytes >> 20), memory->best + 1,
+             memory->best == 0 ? "" : "s",
+             wf_samples_quantile(&memory->samples[memory->best], 0, 0.5) * 1e-9);
+    if (link->ways > 0) {
+        measure(limit, link, link_pass);
+        snprintf(link->how, sizeof link->how,
+                 "a plain TCP socket over loopback beside the job, %u stream%s: %.2f GB/s",
+                 link->best + 1, link->best == 0 ? "" : "s",
+                 wf_samples_quantile(&link->samples[link->best], 0, 0.5) * 1e-9);
+    }
 }
 
 void wf_limit_fini(struct wf_limit *limit)
@@ -104,5 +139,8 @@ void wf_limit_fini(struct wf_limit *limit)
     if (limit->from != NULL) {
         munmap(limit->from, 2 * limit->bytes);
     }
+    wf_socket_limit_fini(&limit->sockets);
+    free(limit->memory.samples);
+    free(limit->link.samples);
     memset(limit, 0, sizeof *limit);
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "tools/commands.h"
+#include "tools/run/transports.h"
 
 #define STOP_WAIT_NS (5 * WF_PARENT_SECOND_NS)
 #define RECONNECT_NS (WF_PARENT_SECOND_NS / 5)
@@ -131,8 +132,7 @@ static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
     struct parent *p = (struct parent *)((char *)self - offsetof(struct parent, actor));
     if (msg->kind == PARENT_LIMIT_DONE) {
         p->measuring = false;
-        wf_report_limit(&p->report, p->settled, p->limit.bytes_per_s, p->limit.workers,
-                        p->limit.how);
+        wf_report_limit(&p->report, p->settled, &p->limit);
         if (p->state == RUNNING) {
             wf_parent_open_gate(p);
         }
@@ -168,6 +168,18 @@ static enum wf_status watch_signals(struct parent *p, struct wf_error *error)
     return WF_OK;
 }
 
+/* May any rank of this host be read by something else than shared memory? */
+static bool reads_by_network(const struct parent *p)
+{
+    const struct wf_job_file *job = &p->setup->job;
+    const char *server = job->server.address[0] != '\0' ? job->server.address : job->server.listen;
+    bool network = job->transport.prefer_count == 0 && wf_run_transports_afar(job, server);
+    for (uint32_t i = 0; i < job->transport.prefer_count; i++) {
+        network = network || strcmp(job->transport.prefer[i], "shm") != 0;
+    }
+    return network;
+}
+
 static enum wf_status prepare(struct parent *p, struct wf_error *error)
 {
     struct wf_loop_options loop_options = {.poller = WF_POLLER_EPOLL, .spin_ns = 0};
@@ -196,7 +208,7 @@ static enum wf_status prepare(struct parent *p, struct wf_error *error)
                                                           : p->weights_bytes;
     bool measures =
         status == WF_OK && p->options->scope == WF_PARENT_HOST && p->options->hosts == NULL;
-    return measures ? wf_limit_init(&p->limit, bytes, error) : status;
+    return measures ? wf_limit_init(&p->limit, bytes, reads_by_network(p), error) : status;
 }
 
 static void finish(struct parent *p)
@@ -222,7 +234,6 @@ static void finish(struct parent *p)
     wf_stderr_log_fini(&p->log);
     wf_actor_fini(&p->actor);
     wf_loop_free(p->loop);
-    wf_limit_fini(&p->limit);
 }
 
 static bool write_reports(const struct parent *p)
@@ -300,6 +311,7 @@ int wf_parent_run(struct wf_run_setup *setup, const struct wf_parent_options *op
     bool good = options->quiet || print_table(p);
     good = write_reports(p) && wf_report_ok(&p->report) && good;
     wf_report_fini(&p->report);
+    wf_limit_fini(&p->limit); /* the report had its samples */
     free(p->noted);
     free(p->held_step);
     free(p);

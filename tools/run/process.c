@@ -62,13 +62,51 @@ static void gate_ready(struct wf_watch *watch, unsigned events)
     }
 }
 
-enum wf_status wf_process_init(struct wf_process *process, const struct wf_process_options *options,
-                               unsigned workers, struct wf_error *error)
+/* Unix for readers on this host; tcp as well where a transport reaches other hosts. */
+static enum wf_status choose_listen(struct wf_process *process, const struct wf_run_setup *setup,
+                                    const struct wf_process_options *options,
+                                    struct wf_error *error)
+{
+    char tcp[WF_ADDRESS_MAX] = "";
+    bool afar = false;
+    for (uint32_t i = 0; i < process->transports.count; i++) {
+        afar = afar || (process->transports.list[i]->ops->caps & WF_CAP_MAP) == 0;
+    }
+    enum wf_status status =
+        afar ? wf_reach_listen(options->server, setup->job.transport.interfaces, tcp, error)
+             : WF_OK;
+    snprintf(process->listen, sizeof process->listen, "unix:@weft-rank-*%s%s",
+             tcp[0] != '\0' ? " " : "", tcp);
+    return status;
+}
+
+static enum wf_status open_transports(struct wf_process *process, const struct wf_run_setup *setup,
+                                      const struct wf_process_options *options, unsigned workers,
+                                      struct wf_error *error)
+{
+    const struct wf_run_transports_options how = {.side = options->side,
+                                                  .rank = options->rank,
+                                                  .server = options->server,
+                                                  .host = process->host,
+                                                  .workers = workers};
+    enum wf_status status =
+        wf_run_transports_open(process->loop, &setup->job, &how, &process->transports, error);
+    return status == WF_OK ? choose_listen(process, setup, options, error) : status;
+}
+
+enum wf_status wf_process_init(struct wf_process *process, const struct wf_run_setup *setup,
+                               const struct wf_process_options *options, unsigned workers,
+                               struct wf_error *error)
 {
     char who[40];
     memset(process, 0, sizeof *process);
     process->signals.fd = process->gate.fd = -1;
-    enum wf_status status = wf_reach_host_name(NULL, process->host, error);
+    const char *host = NULL;
+    if (options->side == WF_INFER && workers > 0) {
+        const char *group_host = setup->job.infer[wf_run_place(setup, options->rank).group].host;
+        host = group_host[0] != '\0' ? group_host : NULL;
+    }
+    enum wf_status status = wf_reach_host_name(host, process->host, error);
     if (status != WF_OK) {
         return status;
     }
@@ -105,7 +143,7 @@ enum wf_status wf_process_init(struct wf_process *process, const struct wf_proce
                                      process->env, path, &process->token, error);
         }
         if (workers > 0 && status == WF_OK) {
-            status = wf_transport_shm_new(process->loop, workers, &process->transport, error);
+            status = open_transports(process, setup, options, workers, error);
         }
     }
     if (status != WF_OK) {
@@ -153,9 +191,7 @@ void wf_process_fini(struct wf_process *process)
         wf_watch_remove(process->loop, &process->signals);
         close(process->signals.fd);
     }
-    if (process->transport != NULL) {
-        process->transport->ops->close(process->transport);
-    }
+    wf_run_transports_close(&process->transports);
     if (process->env != NULL) {
         wf_env_real_free(process->env);
         wf_stderr_log_fini(&process->log);
@@ -197,13 +233,13 @@ void wf_process_rank_options(const struct wf_process *process, const struct wf_r
         .job = setup->job.name,
         .server = options->server,
         .token = &process->token,
-        .listen = "unix:@weft-rank-*",
+        .listen = process->listen,
         .side = options->side,
         .rank = options->rank,
         .model = setup->model,
         .publish = setup->job.publish,
-        .transports = &process->transport,
-        .transport_count = 1,
+        .transports = process->transports.list,
+        .transport_count = process->transports.count,
         .capacity_jobs = 1,
         .timeouts = setup->job.timeouts,
     };

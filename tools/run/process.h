@@ -15,7 +15,7 @@
 #include "tools/run/hold.h"
 #include "tools/run/setup.h"
 #include "tools/run/stderr_log.h"
-#include "transports/transport.h"
+#include "tools/run/transports.h"
 
 enum { WF_GATE_FD = 3, WF_NOTE_SPANS = 48, WF_PROCESS_SPANS = 256 };
 
@@ -35,13 +35,14 @@ struct wf_process {
     struct wf_loop *loop;
     struct wf_env *env;
     struct wf_hold hold; /* for tests */
-    struct wf_transport *transport;
+    struct wf_run_transports transports;
     struct wf_stderr_log log;
     struct wf_trace trace; /* what the rank and its host did */
     uint64_t spans_noted;  /* of the trace's `written`: what went out with notes */
     struct wf_watch signals, gate;
     char host[WF_HOST_MAX];
-    struct wf_token token; /* the job's; a reader has none */
+    char listen[2 * WF_ADDRESS_MAX]; /* where readers reach this rank */
+    struct wf_token token;           /* the job's; a reader has none */
     char gate_line[64];
     uint32_t gate_len;
     void (*gate_said)(void *user, const char *line); /* a line without its end; NULL: gate closed */
@@ -50,10 +51,10 @@ struct wf_process {
     int exit_status;
 };
 
-/* Makes the loop, the env (`workers` threads for jobs) and, unless `workers` is 0, the transport.
- */
-enum wf_status wf_process_init(struct wf_process *process, const struct wf_process_options *options,
-                               unsigned workers, struct wf_error *error);
+/* Makes the loop, the env (`workers` threads for jobs; 0: a reader) and a rank's transports. */
+enum wf_status wf_process_init(struct wf_process *process, const struct wf_run_setup *setup,
+                               const struct wf_process_options *options, unsigned workers,
+                               struct wf_error *error);
 /* Begins to watch signals and the gate; then wf_loop_run. */
 enum wf_status wf_process_watch(struct wf_process *process,
                                 const struct wf_process_options *options, struct wf_error *error);

@@ -361,7 +361,7 @@ int wf_reader_process(struct wf_run_setup *setup, const struct wf_process_option
     WF_ASSERT(e != NULL);
     e->setup = setup;
     e->options = options;
-    enum wf_status status = wf_process_init(&e->process, options, 0, &error);
+    enum wf_status status = wf_process_init(&e->process, setup, options, 0, &error);
     if (status == WF_OK) {
         wf_actor_init(&e->actor, e->process.loop, "reader", handle);
         status = prepare(e, &error);

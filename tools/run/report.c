@@ -126,14 +126,63 @@ void wf_report_note(struct wf_report *report, const struct wf_frame_note *note)
     }
 }
 
-void wf_report_limit(struct wf_report *report, uint64_t step, double bytes_per_s, uint32_t workers,
-                     const char *how)
+static bool moves_in_memory(const struct wf_el_transport *transport)
+{
+    return strcmp(transport->name, "shm") == 0;
+}
+
+/* How the limits of the round were found: those that count for it. */
+static void describe_limit(struct wf_report_round *round, const struct wf_limit *limit)
+{
+    bool memory = false, link = false;
+    for (uint32_t i = 0; i < round->frame.transports_count; i++) {
+        memory = memory || moves_in_memory(&round->frame.transports[i]);
+        link = link || !moves_in_memory(&round->frame.transports[i]);
+    }
+    snprintf(round->limit_how, sizeof round->limit_how, "%s%s%s", memory ? limit->memory.how : "",
+             memory && link ? "; " : "", link ? limit->link.how : "");
+}
+
+void wf_report_limit(struct wf_report *report, uint64_t step, const struct wf_limit *limit)
 {
     struct wf_report_round *round = newest_round(report, step);
+    report->limit = limit;
     if (round != NULL) {
-        round->limit_bytes_per_s = bytes_per_s;
-        round->limit_workers = workers;
-        snprintf(round->limit_how, sizeof round->limit_how, "%s", how);
+        round->memory_bytes_per_s = limit->memory.bytes_per_s;
+        round->link_bytes_per_s = limit->link.bytes_per_s;
+        describe_limit(round, limit);
+    }
+}
+
+double wf_report_limit_seconds(const struct wf_report_round *round)
+{
+    double seconds = 0;
+    for (uint32_t i = 0; i < round->frame.transports_count; i++) {
+        const struct wf_el_transport *transport = &round->frame.transports[i];
+        double rate =
+            moves_in_memory(transport) ? round->memory_bytes_per_s : round->link_bytes_per_s;
+        if (transport->bytes > 0 && rate <= 0) {
+            return 0;
+        }
+        seconds += transport->bytes > 0 ? (double)transport->bytes / rate : 0;
+    }
+    return seconds;
+}
+
+double wf_report_limit_ratio(const struct wf_report_round *round)
+{
+    const struct wf_frame_round_report *frame = &round->frame;
+    bool moved = frame->transfer_ns > 0 && frame->state == WF_REPORT_COMMITTED;
+    return moved ? wf_report_limit_seconds(round) / ((double)frame->transfer_ns * 1e-9) : 0;
+}
+
+void wf_report_ratios(const struct wf_report *report, struct wf_samples *samples_out)
+{
+    for (uint32_t i = 0; i < report->round_count; i++) {
+        double ratio = wf_report_limit_ratio(&report->rounds[i]);
+        if (ratio > 0) {
+            wf_samples_add(samples_out, ratio);
+        }
     }
 }
 
@@ -169,11 +218,20 @@ const char *wf_report_bound_by(const struct wf_report_round *round)
     if (round->frame.state != WF_REPORT_COMMITTED || round->frame.bytes == 0 || transfer <= 0) {
         return "nothing moved";
     }
-    if (round->limit_bytes_per_s <= 0) {
+    double limit = wf_report_limit_seconds(round);
+    if (limit <= 0) {
         return "not measured";
     }
-    double ratio = (double)round->frame.bytes / round->limit_bytes_per_s / transfer;
-    return ratio >= 0.5 ? "memory bandwidth" : "scheduling of ranks on this host's cores";
+    uint64_t by_link = 0;
+    for (uint32_t i = 0; i < round->frame.transports_count; i++) {
+        const struct wf_el_transport *transport = &round->frame.transports[i];
+        by_link += moves_in_memory(transport) ? 0 : transport->bytes;
+    }
+    bool mostly_link =
+        round->link_bytes_per_s > 0 && 2 * (double)by_link / round->link_bytes_per_s > limit;
+    return limit / transfer < 0.5 ? "scheduling of ranks on this host's cores"
+           : mostly_link          ? "TCP on this host"
+                                  : "memory bandwidth";
 }
 
 /* --- JSON --------------------------------------------------------------------------------------
@@ -236,13 +294,11 @@ static struct json_object *culprit_json(const struct wf_culprit *culprit)
 
 static void put_limit(struct json_object *to, const struct wf_report_round *round)
 {
-    const struct wf_frame_round_report *frame = &round->frame;
-    if (round->limit_bytes_per_s > 0 && frame->transfer_ns > 0 &&
-        frame->state == WF_REPORT_COMMITTED) {
-        double limit = (double)frame->bytes / round->limit_bytes_per_s;
-        json_object_object_add(to, "limit_seconds", json_object_new_double(limit));
-        json_object_object_add(to, "limit_ratio",
-                               json_object_new_double(limit / ((double)frame->transfer_ns * 1e-9)));
+    double ratio = wf_report_limit_ratio(round);
+    if (ratio > 0) {
+        json_object_object_add(to, "limit_seconds",
+                               json_object_new_double(wf_report_limit_seconds(round)));
+        json_object_object_add(to, "limit_ratio", json_object_new_double(ratio));
         put_text(to, "limit_how", round->limit_how);
     } else {
         json_object_object_add(to, "limit_seconds", NULL);
@@ -250,6 +306,52 @@ static void put_limit(struct json_object *to, const struct wf_report_round *roun
         json_object_object_add(to, "limit_how", NULL);
     }
     put_text(to, "bound_by", wf_report_bound_by(round));
+}
+
+/* Median, quartiles and the samples themselves, each times `scale`. */
+static struct json_object *samples_json(const struct wf_samples *samples, double scale)
+{
+    struct json_object *object = json_object_new_object();
+    struct json_object *spread = json_object_new_array(), *all = json_object_new_array();
+    for (int i = 0; i < 2; i++) {
+        json_object_array_add(spread, json_object_new_double(
+                                          scale * wf_samples_quantile(samples, 0, 0.25 + 0.5 * i)));
+    }
+    for (uint32_t i = 0; i < samples->count; i++) {
+        json_object_array_add(all, json_object_new_double(scale * wf_samples_get(samples, i)));
+    }
+    json_object_object_add(object, "median",
+                           json_object_new_double(scale * wf_samples_quantile(samples, 0, 0.5)));
+    json_object_object_add(object, "spread", spread);
+    json_object_object_add(object, "samples", all);
+    return object;
+}
+
+static struct json_object *kind_json(const struct wf_limit_kind *kind)
+{
+    if (kind->ways == 0 || kind->samples[kind->best].count == 0) {
+        return NULL;
+    }
+    struct json_object *object = samples_json(&kind->samples[kind->best], 1e-9);
+    put_text(object, "how", kind->how);
+    put_text(object, "unit", "GB/s");
+    return object;
+}
+
+static struct json_object *limits_json(const struct wf_report *report)
+{
+    if (report->limit == NULL) {
+        return NULL;
+    }
+    struct json_object *object = json_object_new_object();
+    struct wf_samples *ratios = calloc(1, sizeof *ratios);
+    WF_ASSERT(ratios != NULL);
+    wf_report_ratios(report, ratios);
+    json_object_object_add(object, "memory", kind_json(&report->limit->memory));
+    json_object_object_add(object, "link", kind_json(&report->limit->link));
+    json_object_object_add(object, "ratio", samples_json(ratios, 1));
+    free(ratios);
+    return object;
 }
 
 static struct json_object *round_json(const struct wf_report *report,
@@ -311,6 +413,7 @@ static struct json_object *report_json(const struct wf_report *report)
         json_object_array_add(report->rounds[i].frame.fill ? fills : versions,
                               round_json(report, &report->rounds[i]));
     }
+    json_object_object_add(object, "limits", limits_json(report));
     json_object_object_add(object, "fills", fills);
     json_object_object_add(object, "versions", versions);
     return object;

@@ -11,14 +11,15 @@
 
 #include "actors/messages.h"
 #include "runtime/status.h"
+#include "tools/run/limit.h"
 
 /* One attempt at one version. */
 struct wf_report_round {
     struct wf_frame_round_report frame; /* lists are copies */
     uint64_t opened_ns;                 /* on this host's clock, as the spans are */
-    double limit_bytes_per_s;           /* 0: not measured */
-    char limit_how[96];
-    uint32_t limit_workers;
+    /* Bytes a second that this host moves in memory and over a network; 0: not measured. */
+    double memory_bytes_per_s, link_bytes_per_s;
+    char limit_how[256];
 };
 
 /* What the ranks found of one step. Notes may come before the round's own report does. */
@@ -49,6 +50,7 @@ struct wf_report {
     uint32_t account_count;
     struct wf_report_span *spans;
     uint32_t span_count;
+    const struct wf_limit *limit;            /* borrows; NULL: nothing was measured */
     uint64_t train_own_peak, infer_own_peak; /* bytes, the largest rank of each side */
 };
 
@@ -58,9 +60,17 @@ void wf_report_plan(struct wf_report *report, const struct wf_frame_plan_report 
 void wf_report_round(struct wf_report *report, const struct wf_frame_round_report *frame,
                      uint64_t now_ns);
 void wf_report_note(struct wf_report *report, const struct wf_frame_note *note);
-/* The measured limit for moving bytes on this host, for the newest round of `step`. */
-void wf_report_limit(struct wf_report *report, uint64_t step, double bytes_per_s, uint32_t workers,
-                     const char *how);
+/* What was measured of this host, for the newest round of `step`. `limit` is borrowed until the
+ * report is freed: its samples are reported too. */
+void wf_report_limit(struct wf_report *report, uint64_t step, const struct wf_limit *limit);
+/* The shortest that the round's transfer could have taken by that: its bytes by each transport at
+ * the rate of memory or of the link, one after the other, since both need this host's cores. 0: not
+ * known. */
+double wf_report_limit_seconds(const struct wf_report_round *round);
+/* That over the measured transfer: 1 is the limit. 0: not known, or nothing was committed. */
+double wf_report_limit_ratio(const struct wf_report_round *round);
+/* Adds the ratio of every round that has one. */
+void wf_report_ratios(const struct wf_report *report, struct wf_samples *samples_out);
 /* The last attempt at `step`, or NULL. */
 const struct wf_report_round *wf_report_last(const struct wf_report *report, uint64_t step);
 /* The account that belongs to a round: that of its step, if it is the step's last attempt; else

@@ -44,14 +44,39 @@ static void print_round(const struct wf_report_round *round, FILE *out)
     double transfer = (double)frame->transfer_ns * 1e-9;
     double rate = transfer > 0 ? gb(frame->bytes) / transfer : 0;
     char limit[16] = "     -";
-    if (round->limit_bytes_per_s > 0 && transfer > 0) {
-        snprintf(limit, sizeof limit, "%5.0f%%",
-                 100 * (double)frame->bytes / round->limit_bytes_per_s / transfer);
+    if (wf_report_limit_ratio(round) > 0) {
+        snprintf(limit, sizeof limit, "%5.0f%%", 100 * wf_report_limit_ratio(round));
     }
     fprintf(out, "%-18s %2llu %7.1f %9.1f %7.1f %7.1f %7.1f %8.1f %7.1f %6.1f %s  %s\n", version,
             (unsigned long long)frame->round.attempt, ms(frame->grant_ns), ms(frame->transfer_ns),
             ms(frame->verify_ns), ms(frame->decide_ns), ms(frame->flip_ns), ms(frame->total_ns),
             ms(frame->pause_ns), rate, limit, wf_report_bound_by(round));
+}
+
+static void print_kind(const struct wf_limit_kind *kind, FILE *out)
+{
+    if (kind->ways > 0 && kind->samples[kind->best].count > 0) {
+        const struct wf_samples *samples = &kind->samples[kind->best];
+        fprintf(out, "limit    %s (median of %u passes; half of them %.2f to %.2f)\n", kind->how,
+                samples->count, wf_samples_quantile(samples, 0, 0.25) * 1e-9,
+                wf_samples_quantile(samples, 0, 0.75) * 1e-9);
+    }
+}
+
+static void print_limits(const struct wf_report *report, FILE *out)
+{
+    struct wf_samples ratios = {.count = 0};
+    wf_report_ratios(report, &ratios);
+    fputc('\n', out);
+    if (report->limit == NULL || ratios.count == 0) {
+        return;
+    }
+    print_kind(&report->limit->memory, out);
+    print_kind(&report->limit->link, out);
+    fprintf(
+        out, "transfer %.0f %% of the limit (median of %u versions; half of them %.0f to %.0f)\n",
+        100 * wf_samples_quantile(&ratios, 0, 0.5), ratios.count,
+        100 * wf_samples_quantile(&ratios, 0, 0.25), 100 * wf_samples_quantile(&ratios, 0, 0.75));
 }
 
 void wf_report_print(const struct wf_report *report, FILE *out)
@@ -78,12 +103,7 @@ void wf_report_print(const struct wf_report *report, FILE *out)
         torn += report->accounts[i].torn_reads;
         reads += report->accounts[i].reads;
     }
-    for (uint32_t i = 0; i < report->round_count; i++) {
-        if (report->rounds[i].limit_bytes_per_s > 0) {
-            fprintf(out, "\nlimit    %s\n", report->rounds[i].limit_how);
-            break;
-        }
-    }
+    print_limits(report, out);
     fprintf(out,
             "checked  %llu elements against the checkpoint, %llu wrong; %llu reads during "
             "inference, %llu torn\n",

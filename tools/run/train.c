@@ -315,7 +315,7 @@ int wf_train_process(struct wf_run_setup *setup, const struct wf_process_options
     t->allowed = options->gate ? 0 : setup->job.run.versions;
     t->finish = !options->gate;
     t->each = !options->gate && !setup->job.policy.drop_to_latest;
-    enum wf_status status = wf_process_init(&t->process, options, 1, &error);
+    enum wf_status status = wf_process_init(&t->process, setup, options, 1, &error);
     if (status == WF_OK) {
         wf_actor_init(&t->actor, t->process.loop, "trainer", handle);
         status = load(t, &error);

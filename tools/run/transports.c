@@ -1,0 +1,116 @@
+/* transports.c - makes a rank's transports in their order, and wraps them in the job's faults. */
+#include "tools/run/transports.h"
+
+#include <string.h>
+
+#include "runtime/log.h"
+#include "transports/fault.h"
+#include "transports/ucx.h"
+
+static enum wf_status open_ucx(struct wf_loop *loop, const struct wf_job_file *job,
+                               const struct wf_run_transports_options *options,
+                               struct wf_transport **out, struct wf_error *error)
+{
+    struct wf_transport_ucx_option own[WF_JOB_UCX_MAX];
+    for (uint32_t i = 0; i < job->transport.ucx_count; i++) {
+        own[i] = (struct wf_transport_ucx_option){job->transport.ucx[i].name,
+                                                  job->transport.ucx[i].value};
+    }
+    const struct wf_transport_ucx_options ucx = {.transit_bytes = job->transport.transit_bytes,
+                                                 .host = options->host,
+                                                 .options = own,
+                                                 .option_count = job->transport.ucx_count};
+    return wf_transport_ucx_new(loop, &ucx, out, error);
+}
+
+static bool hits(const struct wf_job_fault *fault, const char *transport, uint32_t rank)
+{
+    bool named = fault->rank_count == 0;
+    for (uint32_t i = 0; i < fault->rank_count; i++) {
+        named = named || fault->ranks[i] == rank;
+    }
+    return named && (fault->transport[0] == '\0' || strcmp(fault->transport, transport) == 0);
+}
+
+/* Adds a transport to the list, inside the faults that the job has for this reader. */
+static enum wf_status add(struct wf_loop *loop, const struct wf_job_file *job,
+                          const struct wf_run_transports_options *options,
+                          struct wf_transport *transport, struct wf_run_transports *out,
+                          struct wf_error *error)
+{
+    struct wf_fault faults[WF_FAULTS_MAX];
+    uint32_t count = 0;
+    uint64_t seed = options->rank;
+    for (uint32_t i = 0; options->side == WF_INFER && i < job->fault_count; i++) {
+        if (hits(&job->faults[i], transport->ops->name, options->rank)) {
+            faults[count++] = job->faults[i].fault;
+            seed = seed * 31 + job->faults[i].seed;
+        }
+    }
+    out->list[out->count++] = transport;
+    if (count == 0) {
+        return WF_OK;
+    }
+    return wf_transport_fault_new(loop, transport, faults, count, seed, &out->list[out->count - 1],
+                                  error);
+}
+
+static enum wf_status open_named(struct wf_loop *loop, const struct wf_job_file *job,
+                                 const struct wf_run_transports_options *options, const char *name,
+                                 struct wf_run_transports *out, struct wf_error *error)
+{
+    struct wf_transport *transport = NULL;
+    enum wf_status status = strcmp(name, "shm") == 0
+                                ? wf_transport_shm_new(loop, options->workers, &transport, error)
+                                : open_ucx(loop, job, options, &transport, error);
+    return status == WF_OK ? add(loop, job, options, transport, out, error) : status;
+}
+
+bool wf_run_transports_afar(const struct wf_job_file *job, const char *server)
+{
+    bool afar = server != NULL && server[0] != '\0' && strncmp(server, "unix:", 5) != 0;
+    for (uint32_t i = 0; i < job->infer_count; i++) {
+        afar = afar || job->infer[i].host[0] != '\0';
+    }
+    return afar;
+}
+
+static enum wf_status open_auto(struct wf_loop *loop, const struct wf_job_file *job,
+                                const struct wf_run_transports_options *options,
+                                struct wf_run_transports *out, struct wf_error *error)
+{
+    struct wf_error reason;
+    enum wf_status status = open_named(loop, job, options, "shm", out, error);
+    if (status == WF_OK && wf_run_transports_afar(job, options->server) &&
+        open_named(loop, job, options, "ucx", out, &reason) != WF_OK) {
+        wf_log(wf_loop_log(loop), WF_LOG_INFO, "no ucx, so only ranks on this host can be read: %s",
+               reason.text);
+    }
+    return status;
+}
+
+enum wf_status wf_run_transports_open(struct wf_loop *loop, const struct wf_job_file *job,
+                                      const struct wf_run_transports_options *options,
+                                      struct wf_run_transports *out, struct wf_error *error)
+{
+    *out = (struct wf_run_transports){0};
+    if (job->transport.prefer_count == 0) {
+        return open_auto(loop, job, options, out, error);
+    }
+    enum wf_status status = WF_OK;
+    for (uint32_t i = 0; status == WF_OK && i < job->transport.prefer_count; i++) {
+        status = open_named(loop, job, options, job->transport.prefer[i], out, error);
+        if (status != WF_OK) {
+            wf_error_prefix(error, "transport.prefer asks for %s", job->transport.prefer[i]);
+        }
+    }
+    return status;
+}
+
+void wf_run_transports_close(struct wf_run_transports *transports)
+{
+    while (transports->count > 0) {
+        struct wf_transport *last = transports->list[--transports->count];
+        last->ops->close(last);
+    }
+}
