@@ -96,6 +96,8 @@ static size_t words_of(const struct wf_journal_record *r)
     case WF_JOURNAL_DECIDE:
     case WF_JOURNAL_COMMITTED:
         return 3 + 7 + 1 + (size_t)r->engine_count;
+    case WF_JOURNAL_REBUILD:
+        return 3 + 1;
     default:
         return 3;
     }
@@ -132,6 +134,9 @@ void wf_journal_encode(const struct wf_journal_record *record, uint8_t **bytes, 
         for (uint32_t i = 0; i < record->engine_count; i++) {
             put(&w, record->engines[i].engine);
         }
+        break;
+    case WF_JOURNAL_REBUILD:
+        put(&w, record->begins);
         break;
     default:
         break;
@@ -180,6 +185,11 @@ void wf_journal_encode_state(const struct wf_journal_state *state, uint8_t **byt
         return;
     }
     wf_journal_encode(&r, bytes, len);
+    if (state->rebuilding) {
+        r.kind = WF_JOURNAL_REBUILD;
+        r.begins = true;
+        wf_journal_encode(&r, bytes, len);
+    }
     if (state->generation.counter > 0) {
         r.kind = WF_JOURNAL_GENERATION;
         r.generation = state->generation;
@@ -235,6 +245,9 @@ void wf_journal_apply(struct wf_journal_state *state, const struct wf_journal_re
     switch (record->kind) {
     case WF_JOURNAL_GENERATION:
         state->generation = record->generation;
+        break;
+    case WF_JOURNAL_REBUILD:
+        state->rebuilding = record->begins;
         break;
     case WF_JOURNAL_OPEN:
         apply_open(state, record);
@@ -364,6 +377,9 @@ static bool decode(struct reader *r, enum wf_journal_kind kind, struct wf_journa
         record->round = take_key(r);
         take_engines(r, record);
         break;
+    case WF_JOURNAL_REBUILD:
+        record->begins = take(r, 1) != 0;
+        break;
     default:
         return false;
     }
@@ -402,7 +418,7 @@ static bool apply_payload(const uint8_t *payload, size_t len, size_t offset,
         return apply_header(&r, state, error);
     }
     struct wf_journal_record record = {.kind = WF_JOURNAL_HEADER};
-    bool good = kind <= WF_JOURNAL_COMMITTED && decode(&r, (enum wf_journal_kind)kind, &record);
+    bool good = kind <= WF_JOURNAL_REBUILD && decode(&r, (enum wf_journal_kind)kind, &record);
     if (good) {
         wf_journal_apply(state, &record);
     } else {

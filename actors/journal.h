@@ -34,6 +34,7 @@ enum wf_journal_kind {
     WF_JOURNAL_OPEN,
     WF_JOURNAL_DECIDE,
     WF_JOURNAL_COMMITTED, /* for these engines, because somebody was told so */
+    WF_JOURNAL_REBUILD,   /* from the ranks: begins, or is done; between them it is not complete */
 };
 
 /* What a record has beside term and epoch follows from its kind. */
@@ -44,6 +45,7 @@ struct wf_journal_record {
     struct wf_round_key round;          /* OPEN, DECIDE; COMMITTED: its version */
     enum wf_commit_policy policy;       /* OPEN */
     bool fill;                          /* OPEN */
+    bool begins;                        /* REBUILD */
     const struct wf_el_member *members; /* OPEN */
     uint32_t member_count;
     const struct wf_el_unit *engines; /* DECIDE, COMMITTED */
@@ -59,6 +61,7 @@ struct wf_journal_engine {
 struct wf_journal_state {
     char job[WF_JOB_NAME_MAX];
     uint64_t term, epoch; /* 0: no server has used it */
+    bool rebuilding;      /* what is missing has to be asked for */
     struct wf_version generation;
     struct wf_round_key round; /* the newest; of no version: none */
     enum wf_commit_policy policy;

@@ -103,13 +103,14 @@ enum wf_status wf_server_recover_begin(struct wf_meta_server *server, struct wf_
     const struct wf_server_options *o = &server->options;
     const struct wf_journal_state *found = o->found;
     bool used = found != NULL && found->term > 0;
+    bool rebuild = o->recover || (used && found->rebuilding); /* the last one did not finish */
     if (used && found->engine_count > o->engines) {
         return wf_error_set(error, WF_REFUSED,
                             "the journal is of a job with %" PRIu32
                             " engines, this one has %" PRIu32 ": use another folder",
                             found->engine_count, o->engines);
     }
-    server->state = used || o->recover ? WF_SERVER_RECOVER : WF_SERVER_IDLE;
+    server->state = used || rebuild ? WF_SERVER_RECOVER : WF_SERVER_IDLE;
     if (server->state == WF_SERVER_RECOVER) {
         struct wf_server_recovery *r = server->recovery = calloc(1, sizeof *r);
         WF_ASSERT(r != NULL);
@@ -117,7 +118,7 @@ enum wf_status wf_server_recover_begin(struct wf_meta_server *server, struct wf_
         r->decided = calloc(o->engines, sizeof r->decided[0]);
         r->memories = calloc(server->rank_count, sizeof r->memories[0]);
         WF_ASSERT(r->member != NULL && r->decided != NULL && r->memories != NULL);
-        r->collecting = o->recover;
+        r->collecting = server->rebuilt = rebuild;
         r->since_ns = server->started_ns;
         if (used) {
             take_journal(server, found);
@@ -133,7 +134,11 @@ enum wf_status wf_server_recover_begin(struct wf_meta_server *server, struct wf_
     if (!begin_term(server, server->found_term)) {
         return wf_error_set(error, server->end.status, "%s", server->end.text);
     }
-    if (server->state == WF_SERVER_RECOVER && !server->recovery->collecting) {
+    const struct wf_journal_record begins = {.kind = WF_JOURNAL_REBUILD, .begins = true};
+    if (rebuild && !wf_server_journal(server, &begins)) {
+        return wf_error_set(error, server->end.status, "%s", server->end.text);
+    }
+    if (server->state == WF_SERVER_RECOVER && !rebuild) {
         adopt_round(server);
     }
     return WF_OK;
@@ -216,7 +221,7 @@ static bool is_recorded(const struct wf_meta_server *server, const struct wf_rou
 static bool remembers_unknown(const struct wf_meta_server *server,
                               const struct wf_frame_hello *hello)
 {
-    if (server->rebuilt || server->options.recover) {
+    if (server->rebuilt) {
         return false;
     }
     uint64_t newest = newest_remembered(hello);
@@ -453,9 +458,6 @@ static void write_down(struct wf_meta_server *server)
         raise_committed(server, WF_TRAIN, 0, r->memories[i].committed);
     }
     adopt_round(server);
-    if (wf_version_is_none(r->round.version)) {
-        return;
-    }
     server->newest_step = later(server->newest_step, r->round.version.step);
     const struct wf_journal_record open = {.kind = WF_JOURNAL_OPEN,
                                            .round = server->round.key,
@@ -463,7 +465,10 @@ static void write_down(struct wf_meta_server *server)
                                            .fill = r->fill,
                                            .members = r->members,
                                            .member_count = r->member_count};
-    wf_server_journal(server, &open);
+    const struct wf_journal_record done = {.kind = WF_JOURNAL_REBUILD};
+    if (wf_version_is_none(r->round.version) || wf_server_journal(server, &open)) {
+        wf_server_journal(server, &done);
+    }
 }
 
 static bool silent_since(const struct wf_meta_server *server, uint64_t since_ns)
@@ -570,7 +575,6 @@ void wf_server_recover(struct wf_meta_server *server)
         if (server->state != WF_SERVER_RECOVER) {
             return; /* the journal failed */
         }
-        server->rebuilt = true;
         r->collecting = false;
         welcome_all(server);
         return;

@@ -78,6 +78,9 @@ void wf_sim_freeze(struct wf_sim *sim, struct wf_loop *loop);
 void wf_sim_thaw(struct wf_sim *sim, struct wf_loop *loop);
 /* No frame or connect from or to this rank that is sent from now on arrives before now + ns. */
 void wf_sim_stall(struct wf_sim *sim, struct wf_loop *loop, uint64_t ns);
+/* The names it listens under are free again, as when an address moves to another host; it does not
+ * notice. What is connected to it stays so. */
+void wf_sim_move_names(struct wf_sim *sim, struct wf_loop *loop);
 /* Faults off or on again (they start on): connections no longer break by themselves. */
 void wf_sim_set_faults(struct wf_sim *sim, bool on);
 bool wf_sim_faults(const struct wf_sim *sim);

@@ -92,6 +92,16 @@ static void name_remove(struct wf_sim *sim, const struct sim_port *port)
     }
 }
 
+void wf_sim_move_names(struct wf_sim *sim, struct wf_loop *loop)
+{
+    uint32_t rank = wf_sim_rank_id(loop);
+    for (uint64_t i = sim->name_count; i-- > 0;) {
+        if (sim->ports[sim->names[i].port]->rank == rank) {
+            sim->names[i] = sim->names[--sim->name_count];
+        }
+    }
+}
+
 /* --- messages --------------------------------------------------------------------------------- */
 static void wire_msg_release(struct wf_msg *msg)
 {

@@ -74,6 +74,7 @@ size_t fuzz_example(uint32_t index, uint8_t *out, size_t cap)
          .round = key,
          .engines = units,
          .engine_count = 3},
+        {.kind = WF_JOURNAL_REBUILD, .term = 3, .epoch = 2, .begins = true},
     };
     const uint32_t count = sizeof records / sizeof records[0];
     uint8_t *bytes = NULL;

@@ -41,51 +41,12 @@ struct wf_timeouts job_timeouts(void)
                                 .repeat_ns = 200 * MS};
 }
 
-static void on_server_ended(void *user, const struct wf_error *why)
-{
-    struct job *job = user;
-    job->server_ended = true;
-    job->server_why = *why;
-}
-
-static void server_teardown(void *user, struct wf_loop *loop)
-{
-    struct job *job = user;
-    (void)loop;
-    wf_meta_server_free(job->server);
-    job->server = NULL;
-}
-
 static void check(enum wf_status status, const struct wf_error *error)
 {
     if (status != WF_OK) {
         fprintf(stderr, "the world cannot be built: %s\n", error->text);
         abort();
     }
-}
-
-static void start_server(struct job *job)
-{
-    static const uint32_t engine_of[JOB_INFER] = {0, 0, 1, 1};
-    struct wf_error error = {0};
-    job->server_loop = wf_sim_rank_new(job->sim, "server", server_teardown, job);
-    const struct wf_server_options options = {.job = "simulated",
-                                              .token = &job->token,
-                                              .listen = "server",
-                                              .train_ranks = JOB_TRAIN,
-                                              .infer_ranks = JOB_INFER,
-                                              .engines = JOB_ENGINES,
-                                              .engine_of = engine_of,
-                                              .policy = job->options.policy,
-                                              .every = job->options.every,
-                                              .drop_to_latest = job->options.drop_to_latest,
-                                              .fill = !job->options.no_fill,
-                                              .timeouts = job_timeouts(),
-                                              .attempts_max = job->options.attempts_max,
-                                              .user = job,
-                                              .ended = on_server_ended};
-    check(wf_meta_server_new(job->server_loop, &options, job->address, &job->server, &error),
-          &error);
 }
 
 static void build(struct job *job)
@@ -114,7 +75,7 @@ static void build(struct job *job)
           &error);
     check(wf_recipe_parse("vllm:tp=2,engines=2", job->model, &job->recipes[WF_INFER], &error),
           &error);
-    start_server(job);
+    job_server_start(job);
     job_observer_start(job);
     for (uint32_t i = 0; i < JOB_RANKS; i++) {
         job_rank_start(job, i);
@@ -128,7 +89,7 @@ static void describe_rank(const struct job_rank *host, char *text, size_t bytes)
 {
     const struct wf_meta_client *client = host->rank != NULL ? host->rank->client : NULL;
     const char *side = host->side == WF_TRAIN ? "train" : "infer";
-    if (client == NULL) {
+    if (client == NULL || host->job->server == NULL) {
         snprintf(text, bytes, "%s %u gone", side, host->index);
         return;
     }
@@ -170,7 +131,8 @@ static bool step(struct job *job, bool *end_checked, uint64_t *limit_ns)
         job_fail(job, "nothing is left that could happen");
         return false;
     }
-    if (!*end_checked && job->server->state >= WF_SERVER_ENDING) {
+    if (!*end_checked && job->server != NULL && job->server->state >= WF_SERVER_ENDING &&
+        !job->server->stops) {
         *end_checked = true;
         if (!job_check_end(job)) {
             return false;
@@ -221,6 +183,13 @@ struct job_options job_options_of_seed(uint64_t seed)
     options.every = seed % 11 == 0 ? 2 : 1;
     options.no_fill = seed % 13 == 0;
     options.in_place = seed % 4 == 1 ? 3 : seed % 4 == 2 ? 1 + seed / 4 % 2 : 0;
+    return options;
+}
+
+struct job_options job_options_of_server_seed(uint64_t seed)
+{
+    struct job_options options = job_options_of_seed(seed);
+    options.server_faults = true;
     return options;
 }
 

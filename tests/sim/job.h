@@ -21,6 +21,7 @@ enum {
     JOB_RANKS = JOB_TRAIN + JOB_INFER,
     JOB_ENGINES = 2,
     JOB_FAULTS_MAX = 6,
+    JOB_RECORDS = 8, /* kinds of records in a journal */
 };
 
 /* Where a fault strikes: at a drawn time, or when its target reaches a state of the protocol. */
@@ -35,7 +36,10 @@ enum job_point {
 #undef JOB_POINT_ENUM
         JOB_POINT_COUNT
 };
-#define JOB_FAULT_MAP(X) X(CRASH) X(FREEZE_SHORT) X(FREEZE_LONG) X(BREAK) X(STALL)
+/* The last three are the server's: its journal is lost with it; another server gets its address; it
+ * dies in the middle of a write, or the disk is full. */
+#define JOB_FAULT_MAP(X) \
+    X(CRASH) X(FREEZE_SHORT) X(FREEZE_LONG) X(BREAK) X(STALL) X(LOSE) X(TAKEOVER) X(WRITE)
 enum job_fault_kind {
 #define JOB_FAULT_ENUM(name) JOB_##name,
     JOB_FAULT_MAP(JOB_FAULT_ENUM)
@@ -49,12 +53,13 @@ struct job_options {
     enum wf_commit_policy policy;
     enum wf_publish_mode publish;
     bool drop_to_latest, no_fill;
-    bool faults;       /* draw some */
-    bool slow_links;   /* reads take long */
-    bool bad_links;    /* reads stall and fail */
-    bool corrupt;      /* and arrive corrupted */
-    bool skip_quiesce; /* the planted bug: ranks flip without the pause */
-    uint32_t in_place; /* bit e: engine e is updated in place */
+    bool faults;        /* draw some */
+    bool server_faults; /* some of them the server's, which has a journal then */
+    bool slow_links;    /* reads take long */
+    bool bad_links;     /* reads stall and fail */
+    bool corrupt;       /* and arrive corrupted */
+    bool skip_quiesce;  /* the planted bug: ranks flip without the pause */
+    uint32_t in_place;  /* bit e: engine e is updated in place */
     uint64_t every;
     uint32_t attempts_max; /* 0: the server's default */
     FILE *trace;           /* events of the world */
@@ -66,6 +71,7 @@ struct job_result {
     uint64_t virtual_ns;
     uint32_t commits, aborts, fills, struck, struck_server;
     uint32_t struck_at[JOB_POINT_COUNT], struck_by[JOB_FAULT_COUNT];
+    uint32_t struck_server_by[JOB_FAULT_COUNT], struck_record[JOB_RECORDS];
     uint64_t digest_mismatches;
     uint64_t last_step;
     char culprit[700]; /* of the last aborted round */
@@ -73,6 +79,7 @@ struct job_result {
 
 /* What a seed stands for: policies, publish modes and links vary with it. */
 struct job_options job_options_of_seed(uint64_t seed);
+struct job_options job_options_of_server_seed(uint64_t seed);
 /* Runs one seed to its end: faults first, then none, until the job is complete. */
 void job_run(const struct job_options *options, struct job_result *result);
 

@@ -141,6 +141,28 @@ void job_check_unread(const struct job_rank *writer)
     }
 }
 
+void job_check_abandoned(struct job *job, struct wf_version version)
+{
+    for (uint32_t i = JOB_TRAIN; i < JOB_RANKS; i++) {
+        const struct job_rank *host = &job->ranks[i];
+        if (host->alive && wf_version_compare(host->top, version) == 0) {
+            job_fail(job, "a train rank is told that step %llu is given up; infer rank %u has it",
+                     (unsigned long long)version.step, host->index);
+        }
+    }
+    job->abandoned[job->abandoned_count++ % JOB_ABANDONED_MAX] = version;
+}
+
+void job_check_flipped(struct job *job, struct wf_version version)
+{
+    for (uint32_t i = 0; i < JOB_ABANDONED_MAX && i < job->abandoned_count; i++) {
+        if (wf_version_compare(job->abandoned[i], version) == 0) {
+            job_fail(job, "a rank flips to step %llu, which a train rank was told is given up",
+                     (unsigned long long)version.step);
+        }
+    }
+}
+
 /* When the server has said that the job is over, before the ranks are gone. */
 bool job_check_end(struct job *job)
 {

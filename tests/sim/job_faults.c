@@ -41,7 +41,7 @@ void job_faults_draw(struct job *job)
     job->fault_count = 1 + (uint32_t)wf_sim_choose(job->sim, JOB_FAULTS_MAX - 2);
     for (uint32_t i = 0; i < job->fault_count; i++) {
         struct job_fault *fault = &job->faults[i];
-        fault->kind = (enum job_fault_kind)wf_sim_choose(job->sim, JOB_FAULT_COUNT);
+        fault->kind = (enum job_fault_kind)wf_sim_choose(job->sim, JOB_LOSE);
         if (i == 0) { /* each seed has a crash or a delay */
             static const enum job_fault_kind first[] = {JOB_CRASH, JOB_FREEZE_LONG, JOB_STALL};
             fault->kind = first[wf_sim_choose(job->sim, 3)];
@@ -52,6 +52,13 @@ void job_faults_draw(struct job *job)
         fault->after_ns = wf_sim_choose(job->sim, 4) == 0 ? wf_sim_range(job->sim, 0, 30 * MS) : 0;
         if (fault->point == JOB_AT_TIME) {
             fault->after_ns = wf_sim_range(job->sim, 0, 3 * SEC);
+        }
+        fault->at_server = fault->target == JOB_RANKS;
+        if (job->options.server_faults && (i == 0 || wf_sim_choose(job->sim, 3) == 0)) {
+            static const enum job_fault_kind kinds[] = {JOB_CRASH, JOB_CRASH,    JOB_LOSE,
+                                                        JOB_WRITE, JOB_TAKEOVER, JOB_FREEZE_LONG};
+            fault->at_server = true;
+            fault->kind = kinds[wf_sim_choose(job->sim, 6)];
         }
     }
 }
@@ -124,30 +131,12 @@ static void freeze(struct job *job, struct job_rank *host, uint64_t min_ns, uint
     }
 }
 
-/* The server may be late or slow; what it forgets when it dies is the journal's business. */
-static void strike_server(struct job *job, struct job_fault *fault)
-{
-    const struct wf_timeouts t = job_timeouts();
-    bool is_long = fault->kind == JOB_FREEZE_LONG || fault->kind == JOB_CRASH;
-    if (fault->kind == JOB_STALL || fault->kind == JOB_BREAK) {
-        fault->kind = JOB_STALL;
-        wf_sim_stall(job->sim, job->server_loop, wf_sim_range(job->sim, 1 * MS, 2 * t.lease_ns));
-    } else if (!job->server_frozen) {
-        fault->kind = is_long ? JOB_FREEZE_LONG : JOB_FREEZE_SHORT;
-        job->server_frozen = true;
-        wf_sim_freeze(job->sim, job->server_loop);
-        job->server_thaw_ns = wf_sim_now_ns(job->sim) +
-                              wf_sim_range(job->sim, 1 * MS, t.lease_ns * (is_long ? 4 : 1));
-    }
-    job->result->struck_server++;
-}
-
 static void strike(struct job *job, struct job_fault *fault)
 {
     struct job_rank *host = &job->ranks[fault->target % JOB_RANKS];
     fault->struck = true;
-    if (fault->target == JOB_RANKS) {
-        strike_server(job, fault);
+    if (fault->at_server) {
+        job_server_strike(job, fault->kind);
         return;
     }
     if (!host->alive || host->rank == NULL) {
@@ -224,10 +213,7 @@ void job_faults_step(struct job *job)
     for (uint32_t i = 0; i < JOB_RANKS; i++) {
         heal(job, i);
     }
-    if (job->server_frozen && (job->calm || wf_sim_now_ns(job->sim) >= job->server_thaw_ns)) {
-        job->server_frozen = false;
-        wf_sim_thaw(job->sim, job->server_loop);
-    }
+    job_server_step(job);
 }
 
 bool job_faults_over(const struct job *job)
@@ -240,7 +226,10 @@ bool job_faults_over(const struct job *job)
     for (uint32_t i = 0; i < JOB_RANKS; i++) {
         whole = whole && job->ranks[i].alive && !job->ranks[i].frozen;
     }
-    whole = whole && !job->server_frozen;
+    for (uint32_t i = 0; i < job->server_count; i++) {
+        whole = whole && !job->servers[i].frozen;
+    }
+    whole = whole && job->server != NULL && !job->write_armed;
     return now > FAULTS_UNTIL_S * SEC || (struck && whole) || (!job->options.faults) ||
            (whole && now > FAULTS_WAIT_S * SEC);
 }

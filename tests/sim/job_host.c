@@ -8,7 +8,7 @@ enum { TENSOR_ALIGN = 64 };
 
 uint16_t job_content(struct wf_version version)
 {
-    return (uint16_t)(version.counter * 512 + version.step);
+    return (uint16_t)(version.term * 8191 + version.counter * 512 + version.step);
 }
 
 static void write_weights(struct job_rank *host, struct wf_version version)
@@ -134,6 +134,7 @@ static void on_aborted(void *user, struct wf_rank *rank, struct wf_version versi
     (void)attempt;
     (void)culprit;
     if (host->side == WF_TRAIN && !again) {
+        job_check_abandoned(host->job, version);
         outcome(host, version, 0);
     }
 }
@@ -180,6 +181,7 @@ static enum wf_status on_after_write(void *user, struct wf_rank *rank, struct wf
                  (unsigned long long)version.step);
     }
     host->top = version;
+    job_check_flipped(host->job, version);
     if (host->job->options.skip_quiesce && host->serving) {
         host->version = version; /* it never stopped */
     }

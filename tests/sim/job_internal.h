@@ -2,6 +2,7 @@
 #ifndef WEFT_TESTS_SIM_JOB_INTERNAL_H
 #define WEFT_TESTS_SIM_JOB_INTERNAL_H
 
+#include "actors/journal_file.h"
 #include "actors/meta_client_internal.h"
 #include "actors/meta_server_internal.h"
 #include "actors/receiver.h"
@@ -39,11 +40,24 @@ struct job_rank {
 struct job_fault {
     enum job_fault_kind kind;
     enum job_point point;
-    uint32_t target; /* rank index; JOB_RANKS: the server */
+    uint32_t target; /* whose state is watched: rank index; JOB_RANKS: the server */
+    bool at_server;  /* it is the server that is struck then */
     uint32_t skip;   /* passes by so often before it strikes */
     uint64_t after_ns;
     bool inside, armed, struck;
     uint64_t strike_ns;
+};
+
+enum { JOB_SERVERS_MAX = 12, JOB_ABANDONED_MAX = 64 };
+struct job_server {
+    struct job *job;
+    struct wf_loop *loop;
+    struct wf_meta_server *server;
+    struct wf_journal_file *journal;
+    enum wf_journal_kind record; /* that it writes */
+    bool alive, frozen, ended;
+    uint64_t thaw_ns;
+    struct wf_error why;
 };
 
 struct job {
@@ -53,11 +67,16 @@ struct job {
     struct wf_model *model;
     struct wf_recipe recipes[2];
     struct wf_sim_link_options links;
-    struct wf_loop *server_loop, *observer_loop;
-    struct wf_meta_server *server;
-    bool server_ended, server_frozen;
-    uint64_t server_thaw_ns;
-    struct wf_error server_why;
+    struct wf_loop *observer_loop;
+    struct job_server servers[JOB_SERVERS_MAX], *current; /* current: the newest */
+    uint32_t server_count, server_disk;
+    struct wf_meta_server *server; /* current->server; NULL: it is dead */
+    bool server_ended, server_recovers;
+    uint64_t server_restart_ns;
+    bool write_armed;
+    enum wf_sim_write write_what;
+    struct wf_version abandoned[JOB_ABANDONED_MAX]; /* a train rank was told that it was aborted */
+    uint32_t abandoned_count;
     char address[WF_ADDRESS_MAX];
     struct wf_token token;
     struct job_rank ranks[JOB_RANKS];
@@ -82,6 +101,11 @@ void job_rank_teardown(void *user, struct wf_loop *loop);
 uint16_t job_content(struct wf_version version); /* the number that all elements of it are */
 void job_rank_release_ended(struct job_rank *host);
 
+/* job_server.c */
+void job_server_start(struct job *job);
+void job_server_strike(struct job *job, enum job_fault_kind kind);
+void job_server_step(struct job *job); /* thaws, starts again */
+
 /* job_faults.c */
 void job_faults_draw(struct job *job);
 void job_faults_step(struct job *job); /* after each event */
@@ -93,8 +117,12 @@ bool job_check(struct job *job);
 bool job_check_end(struct job *job);
 /* A train rank is about to change its weights: nobody who counts may be in the middle of a read. */
 void job_check_unread(const struct job_rank *writer);
+/* A train rank was told that a version is given up; a rank has flipped to one. Both is wrong. */
+void job_check_abandoned(struct job *job, struct wf_version version);
+void job_check_flipped(struct job *job, struct wf_version version);
 
 /* job_observer.c */
 void job_observer_start(struct job *job);
+void job_observer_again(struct job *job); /* its server has another address now */
 
 #endif

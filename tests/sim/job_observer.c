@@ -79,6 +79,9 @@ static void on_frame(struct job *job, const struct wf_wire_msg *wire)
 static enum wf_verdict on_message(struct wf_actor *self, struct wf_msg *msg)
 {
     struct job *job = job_of(self);
+    if (((struct wf_wire_msg *)msg)->conn != job->observer.conn) {
+        return WF_FREE; /* of the server before */
+    }
     if (msg->kind == WF_WIRE_FRAME) {
         on_frame(job, (struct wf_wire_msg *)msg);
     } else if (msg->kind == WF_WIRE_CLOSED && !job->server_ended) {
@@ -95,6 +98,14 @@ static void teardown(void *user, struct wf_loop *loop)
     wf_timer_cancel(job->observer_loop, &job->observer.retry);
     wf_actor_close(&job->observer.actor);
     wf_actor_fini(&job->observer.actor);
+}
+
+void job_observer_again(struct job *job)
+{
+    struct wf_env *env = wf_loop_env(job->observer_loop);
+    wf_timer_cancel(job->observer_loop, &job->observer.retry);
+    env->ops->close(env, job->observer.conn);
+    connect_server(job);
 }
 
 void job_observer_start(struct job *job)

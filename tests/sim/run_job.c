@@ -1,4 +1,6 @@
-/* run_job.c - runs seeds of the simulated job by hand: `run_job FIRST LAST [trace]`. */
+/* run_job.c - runs seeds of the simulated job by hand: `run_job FIRST LAST
+ * [trace|bug|calm|server|server-trace]`.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,9 +13,13 @@ int main(int argc, char **argv)
     uint32_t failed = 0, commits = 0, aborts = 0, fills = 0;
     uint64_t events = 0, mismatches = 0;
     uint32_t struck_at[JOB_POINT_COUNT] = {0}, struck_by[JOB_FAULT_COUNT] = {0};
+    uint32_t at_server[JOB_FAULT_COUNT] = {0}, records[JOB_RECORDS] = {0};
     for (uint64_t seed = first; seed <= last; seed++) {
         struct job_options options = job_options_of_seed(seed);
-        if (argc > 3 && strcmp(argv[3], "trace") == 0) {
+        if (argc > 3 && strncmp(argv[3], "server", 6) == 0) {
+            options = job_options_of_server_seed(seed);
+        }
+        if (argc > 3 && strstr(argv[3], "trace") != NULL) {
             options.trace = stdout;
         }
         if (argc > 3 && strcmp(argv[3], "bug") == 0) {
@@ -34,6 +40,10 @@ int main(int argc, char **argv)
         }
         for (int i = 0; i < JOB_FAULT_COUNT; i++) {
             struck_by[i] += result.struck_by[i];
+            at_server[i] += result.struck_server_by[i];
+        }
+        for (int i = 0; i < JOB_RECORDS; i++) {
+            records[i] += result.struck_record[i];
         }
         if (result.failure[0] != '\0') {
             failed++;
@@ -47,7 +57,10 @@ int main(int argc, char **argv)
         printf("%s %u  ", job_point_names[i], struck_at[i]);
     }
     for (int i = 0; i < JOB_FAULT_COUNT; i++) {
-        printf("%s %u  ", job_fault_names[i], struck_by[i]);
+        printf("%s %u (server %u)  ", job_fault_names[i], struck_by[i], at_server[i]);
+    }
+    for (int i = 1; i < JOB_RECORDS; i++) {
+        printf("record %d %u  ", i, records[i]);
     }
     printf("digest mismatches %llu\n", (unsigned long long)mismatches);
     return failed > 0;
