@@ -141,25 +141,45 @@ void job_check_unread(const struct job_rank *writer)
     }
 }
 
-void job_check_abandoned(struct job *job, struct wf_version version)
+static bool is_in(const struct wf_version *list, uint32_t count, struct wf_version version)
 {
-    for (uint32_t i = JOB_TRAIN; i < JOB_RANKS; i++) {
-        const struct job_rank *host = &job->ranks[i];
-        if (host->alive && wf_version_compare(host->top, version) == 0) {
-            job_fail(job, "a train rank is told that step %llu is given up; infer rank %u has it",
-                     (unsigned long long)version.step, host->index);
+    for (uint32_t i = 0; i < JOB_ABANDONED_MAX && i < count; i++) {
+        if (wf_version_compare(list[i], version) == 0) {
+            return true;
         }
     }
-    job->abandoned[job->abandoned_count++ % JOB_ABANDONED_MAX] = version;
+    return false;
+}
+
+void job_check_abandoned(struct job *job, struct wf_version version)
+{
+    if (is_in(job->flipped, job->flipped_count, version)) {
+        job_fail(job, "a train rank is told that step %llu is given up; a rank had it",
+                 (unsigned long long)version.step);
+    }
+    if (!is_in(job->abandoned, job->abandoned_count, version)) {
+        job->abandoned[job->abandoned_count++ % JOB_ABANDONED_MAX] = version;
+    }
 }
 
 void job_check_flipped(struct job *job, struct wf_version version)
 {
-    for (uint32_t i = 0; i < JOB_ABANDONED_MAX && i < job->abandoned_count; i++) {
-        if (wf_version_compare(job->abandoned[i], version) == 0) {
-            job_fail(job, "a rank flips to step %llu, which a train rank was told is given up",
-                     (unsigned long long)version.step);
-        }
+    if (is_in(job->abandoned, job->abandoned_count, version)) {
+        job_fail(job, "a rank flips to step %llu, which a train rank was told is given up",
+                 (unsigned long long)version.step);
+    }
+    if (!is_in(job->flipped, job->flipped_count, version)) {
+        job->flipped[job->flipped_count++ % JOB_ABANDONED_MAX] = version;
+    }
+}
+
+void job_check_released(struct job *job, struct wf_version version)
+{
+    /* It may have been decided, and everybody lost before the flip. */
+    bool lost = job->result->struck > 0;
+    if (!lost && !is_in(job->flipped, job->flipped_count, version)) {
+        job_fail(job, "a train rank is told that engines have step %llu; none ever had",
+                 (unsigned long long)version.step);
     }
 }
 

@@ -131,22 +131,16 @@ static void freeze(struct job *job, struct job_rank *host, uint64_t min_ns, uint
     }
 }
 
-static void strike(struct job *job, struct job_fault *fault)
+static void strike_rank(struct job *job, uint32_t index, enum job_fault_kind kind)
 {
-    struct job_rank *host = &job->ranks[fault->target % JOB_RANKS];
-    fault->struck = true;
-    if (fault->at_server) {
-        job_server_strike(job, fault->kind);
-        return;
-    }
+    struct job_rank *host = &job->ranks[index];
     if (!host->alive || host->rank == NULL) {
         return;
     }
     const struct wf_timeouts t = job_timeouts();
     job->result->struck++;
-    job->result->struck_at[fault->point]++;
-    job->result->struck_by[fault->kind]++;
-    switch (fault->kind) {
+    job->result->struck_by[kind]++;
+    switch (kind) {
     case JOB_CRASH: {
         uint64_t restart = wf_sim_now_ns(job->sim) + wf_sim_range(job->sim, 5 * MS, 3 * SEC);
         wf_sim_crash(job->sim, host->loop);
@@ -168,6 +162,50 @@ static void strike(struct job *job, struct job_fault *fault)
     default:
         wf_sim_stall(job->sim, host->loop, wf_sim_range(job->sim, 1 * MS, 2 * t.lease_ns));
         break;
+    }
+}
+
+/* Somebody whom the server has told something, or is about to, goes with it. */
+static void strike_others(struct job *job, const struct job_fault *fault)
+{
+    static const enum job_fault_kind kinds[] = {JOB_CRASH, JOB_CRASH, JOB_FREEZE_LONG, JOB_STALL};
+    enum job_fault_kind kind = kinds[wf_sim_choose(job->sim, 4)];
+    switch (wf_sim_choose(job->sim, 6)) {
+    case 0:
+    case 1:
+        if (fault->target < JOB_RANKS) {
+            strike_rank(job, fault->target, kind);
+        }
+        break;
+    case 2:
+        for (uint32_t i = 0; i < JOB_TRAIN; i++) {
+            strike_rank(job, i, JOB_CRASH);
+        }
+        break;
+    case 3:
+        for (uint32_t i = JOB_TRAIN; i < JOB_RANKS; i++) {
+            if (wf_sim_choose(job->sim, 2) == 0) {
+                strike_rank(job, i, kind);
+            }
+        }
+        break;
+    default:
+        break;
+    }
+}
+
+static void strike(struct job *job, struct job_fault *fault)
+{
+    const struct job_rank *host = &job->ranks[fault->target % JOB_RANKS];
+    fault->struck = true;
+    if (fault->at_server) {
+        job_server_strike(job, fault->kind);
+        if (job->options.server_faults) {
+            strike_others(job, fault);
+        }
+    } else if (host->alive && host->rank != NULL) {
+        job->result->struck_at[fault->point]++;
+        strike_rank(job, fault->target, fault->kind);
     }
 }
 

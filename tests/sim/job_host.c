@@ -104,7 +104,11 @@ static void outcome(struct job_rank *host, struct wf_version version, uint32_t e
 static void on_released(void *user, struct wf_rank *rank, struct wf_version version,
                         uint32_t engines)
 {
+    const struct job_rank *host = user;
     (void)rank;
+    if (engines > 0) {
+        job_check_released(host->job, version);
+    }
     outcome(user, version, engines);
 }
 

@@ -77,6 +77,8 @@ struct job {
     enum wf_sim_write write_what;
     struct wf_version abandoned[JOB_ABANDONED_MAX]; /* a train rank was told that it was aborted */
     uint32_t abandoned_count;
+    struct wf_version flipped[JOB_ABANDONED_MAX]; /* that any rank has flipped to, dead ones too */
+    uint32_t flipped_count;
     char address[WF_ADDRESS_MAX];
     struct wf_token token;
     struct job_rank ranks[JOB_RANKS];
@@ -120,6 +122,8 @@ void job_check_unread(const struct job_rank *writer);
 /* A train rank was told that a version is given up; a rank has flipped to one. Both is wrong. */
 void job_check_abandoned(struct job *job, struct wf_version version);
 void job_check_flipped(struct job *job, struct wf_version version);
+/* A train rank was told that engines have it. */
+void job_check_released(struct job *job, struct wf_version version);
 
 /* job_observer.c */
 void job_observer_start(struct job *job);

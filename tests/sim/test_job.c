@@ -1,9 +1,10 @@
 /* test_job.c - the whole job under faults: no engine ever serves a mixture, nobody is stuck. */
 #include <criterion/criterion.h>
 
+#include "actors/journal.h"
 #include "tests/sim/job.h"
 
-enum { SEEDS = 200, TWICE = 12, BUG_SEEDS = 5 };
+enum { SEEDS = 200, SERVER_SEEDS = 200, TWICE = 12, BUG_SEEDS = 5 };
 
 Test(job, no_torn_version_and_no_stuck_rank)
 {
@@ -29,7 +30,7 @@ Test(job, no_torn_version_and_no_stuck_rank)
     for (int i = 0; i < JOB_POINT_COUNT; i++) {
         cr_expect_gt(struck_at[i], 0, "no fault struck %s", job_point_names[i]);
     }
-    for (int i = 0; i < JOB_FAULT_COUNT; i++) {
+    for (int i = 0; i < JOB_LOSE; i++) {
         cr_expect_gt(struck_by[i], 0, "nothing was struck by %s", job_fault_names[i]);
     }
     cr_expect_gt(server, 0, "the server was never struck");
@@ -38,10 +39,41 @@ Test(job, no_torn_version_and_no_stuck_rank)
     cr_expect_gt(fills, 0);
 }
 
+/* The server dies at any state of the protocol, alone or with others, comes back on its journal, on
+ * a torn one, without one, or as another server beside the old one that was frozen. */
+Test(job, versions_survive_their_servers)
+{
+    uint32_t at_server[JOB_FAULT_COUNT] = {0}, records[JOB_RECORDS] = {0}, commits = 0;
+    for (uint64_t seed = 1; seed <= SERVER_SEEDS; seed++) {
+        struct job_options options = job_options_of_server_seed(seed);
+        struct job_result result;
+        job_run(&options, &result);
+        cr_assert_str_empty(result.failure, "seed %llu with server faults: %s",
+                            (unsigned long long)seed, result.failure);
+        for (int i = 0; i < JOB_FAULT_COUNT; i++) {
+            at_server[i] += result.struck_server_by[i];
+        }
+        for (int i = 0; i < JOB_RECORDS; i++) {
+            records[i] += result.struck_record[i];
+        }
+        commits += result.commits;
+    }
+    static const enum job_fault_kind kinds[] = {JOB_CRASH, JOB_FREEZE_LONG, JOB_LOSE, JOB_TAKEOVER,
+                                                JOB_WRITE};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        cr_expect_gt(at_server[kinds[i]], 5, "the server was hardly struck by %s",
+                     job_fault_names[kinds[i]]);
+    }
+    cr_expect_gt(records[WF_JOURNAL_OPEN], 0, "never while OPEN was written");
+    cr_expect_gt(records[WF_JOURNAL_DECIDE], 0, "never while DECIDE was written");
+    cr_expect_gt(commits, SERVER_SEEDS);
+}
+
 Test(job, one_seed_gives_one_trace)
 {
-    for (uint64_t seed = 1; seed <= TWICE; seed++) {
-        struct job_options options = job_options_of_seed(seed);
+    for (uint64_t seed = 1; seed <= 2 * TWICE; seed++) {
+        struct job_options options =
+            seed > TWICE ? job_options_of_server_seed(seed) : job_options_of_seed(seed);
         struct job_result first, second;
         job_run(&options, &first);
         job_run(&options, &second);
