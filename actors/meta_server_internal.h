@@ -145,6 +145,7 @@ struct wf_server_history {
     uint64_t count;                   /* ever; the newest is count - 1 */
     struct wf_frame_status sums;      /* its sums alone */
     struct wf_version newest_committed;
+    uint64_t ended_ns; /* when the newest round did; 0: none has */
 };
 
 enum wf_conn_kind { WF_CONN_STRANGER, WF_CONN_CANDIDATE, WF_CONN_RANK, WF_CONN_OBSERVER };

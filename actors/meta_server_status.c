@@ -64,6 +64,7 @@ void wf_server_remember_round(struct wf_meta_server *server)
     const struct wf_frame_round_report *report = &server->round.report;
     describe_round(&server->round, report, report->engines_count, kept);
     add_sums(history, kept);
+    history->ended_ns = wf_server_now(server);
 }
 
 /* --- now -------------------------------------------------------------------------------------- */

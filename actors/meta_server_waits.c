@@ -134,7 +134,10 @@ static void wait_for_trainers(struct list *list)
     bool begun = server->generation > 0 && !server->generation_due;
     for (uint32_t i = 0; i < server->options.train_ranks; i++) {
         const struct wf_server_rank *rank = &server->ranks[i];
-        uint64_t since = server->publishing_ns != 0 ? server->publishing_ns : list->now;
+        uint64_t ended = server->history.ended_ns, begin = server->members_ns;
+        uint64_t since = server->publishing_ns != 0 ? server->publishing_ns
+                         : ended > begin            ? ended
+                                                    : begin;
         if (rank->presence != WF_PRESENT) {
             continue;
         }

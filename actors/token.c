@@ -1,4 +1,4 @@
-/* token.c - tokens as text, and keyed hashes: all calls of libsodium but those of a Host. */
+/* token.c - tokens as text, and keyed hashes: all calls of libsodium. */
 #include "actors/token.h"
 
 #include <sodium.h>
@@ -62,6 +62,15 @@ void wf_token_derive(const struct wf_token *token, const char *purpose, struct w
 bool wf_token_equal(const uint8_t a[WF_TOKEN_BYTES], const uint8_t b[WF_TOKEN_BYTES])
 {
     return sodium_memcmp(a, b, WF_TOKEN_BYTES) == 0;
+}
+
+bool wf_token_base64(const char *base64, char *text_out, size_t size)
+{
+    size_t len = 0;
+    memset(text_out, 0, size);
+    return sodium_base642bin((unsigned char *)text_out, size - 1, base64, strlen(base64), NULL,
+                             &len, NULL, sodium_base64_VARIANT_ORIGINAL) == 0 &&
+           strlen(text_out) == len;
 }
 
 void wf_token_wipe(struct wf_token *token)

@@ -39,6 +39,8 @@ void wf_token_hash(const struct wf_token *token, const void *bytes, size_t len,
                    uint8_t hash_out[WF_TOKEN_BYTES]);
 /* In constant time. */
 bool wf_token_equal(const uint8_t a[WF_TOKEN_BYTES], const uint8_t b[WF_TOKEN_BYTES]);
+/* A base64 text (of anything) into text; false: it is none, is too long, or holds a zero byte. */
+bool wf_token_base64(const char *base64, char *text_out, size_t size);
 /* Whoever reads freed memory later does not find it. */
 void wf_token_wipe(struct wf_token *token);
 

@@ -17,6 +17,7 @@
 #include "tools/run/setup.h"
 #include "tools/run/stderr_log.h"
 #include "tools/run/token_file.h"
+#include "tools/watch/http.h"
 
 enum { OPT_DESCRIBE = 256, OPT_PARENT, OPT_RECOVER, OPT_TOKEN };
 
@@ -28,6 +29,7 @@ struct server {
     struct wf_hold hold;
     struct wf_stderr_log log;
     struct wf_token token;
+    struct wf_http *http;       /* NULL: none */
     struct wf_server_note note; /* by which weft status finds this server */
     struct wf_watch signals;
     int exit_status;
@@ -136,6 +138,12 @@ static enum wf_status address_of(const struct arguments *arguments, const struct
     return status;
 }
 
+static void fill_status(void *user, uint32_t ranks_max, struct wf_frame_status *status_out)
+{
+    struct server *s = user;
+    wf_meta_server_status(s->server, ranks_max, status_out);
+}
+
 /* Without it `weft status` needs the address; nothing else does. */
 static void leave_note(struct server *s, const char *job, const char *bound)
 {
@@ -209,6 +217,9 @@ static enum wf_status start(struct server *s, const struct wf_run_setup *setup,
         server.recover = arguments->recover;
     }
     if (status == WF_OK) {
+        s->http = wf_http_new(s->loop, &(struct wf_http_options){
+                                           .token = s->token, .status = fill_status, .user = s});
+        server.foreign = wf_http_actor(s->http);
         status = wf_meta_server_new(s->loop, &server, bound, &s->server, error);
     }
     free(engine_of);
@@ -264,6 +275,7 @@ static int serve(const struct wf_run_setup *setup, const struct arguments *argum
     if (s.server != NULL) {
         wf_meta_server_free(s.server);
     }
+    wf_http_free(s.http);
     wf_server_note_remove(&s.note);
     wf_token_wipe(&s.token);
     wf_journal_file_close(s.journal);

@@ -1,7 +1,7 @@
 # lib.sh - what the scripts share: packages, builds. Sourced by bash, not run.
 
 WEFT_BUILD_PACKAGES="gcc libc6-dev meson ninja-build pkg-config python3 python3-venv
-libevent-dev libmsgpack-dev libcyaml-dev libyaml-dev libjson-c-dev libsodium-dev libxxhash-dev libucx-dev"
+libevent-dev libmsgpack-dev libcyaml-dev libyaml-dev libjson-c-dev libmicrohttpd-dev libsodium-dev libxxhash-dev libucx-dev"
 WEFT_TEST_PACKAGES="$WEFT_BUILD_PACKAGES libcriterion-dev clang-format"
 
 say() { printf '\n== %s\n' "$*"; }

@@ -63,7 +63,7 @@ run_plain() {
 # The sources are those of the plain build, so what can differ is whether they build, link and start.
 # Built without optimisation: that is another compiler run for the warnings, and a quick one.
 run_minimal() {
-    build build-minimal -Doptimization=0 -Ddebug=false -Ducx=disabled -Dnccl=disabled -Dcuda=disabled &&
+    build build-minimal -Doptimization=0 -Ddebug=false -Dhttp=disabled -Ducx=disabled -Dnccl=disabled -Dcuda=disabled &&
         check build-minimal --suite unit && check build-minimal e2e/commit
 }
 
