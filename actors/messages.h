@@ -205,7 +205,7 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
 /* From an observer, any time; answered by STATUS. */
 #define WF_FIELDS_status_request(F) F(U64, ranks, WF_RANKS_MAX) /* how many it wants at most */
 /* What the server knows, at one moment. Sums are since its start; times in rounds as in
- * round_report. `state`: idle, opened, closing, ending. */
+ * round_report. `state`: recovering, idle, opened, closing, ending. */
 #define WF_FIELDS_status(F)                                                                     \
     F(TEXT, weft_version, 32) F(TEXT, job, WF_JOB_NAME_MAX) F(TEXT, state, 24)                  \
     F(U64, term, UINT64_MAX) F(U64, epoch, UINT64_MAX) F(U64, generation, UINT64_MAX)           \

@@ -71,6 +71,8 @@ void wf_server_remember_round(struct wf_meta_server *server)
 static const char *state_word(const struct wf_meta_server *server)
 {
     switch (server->state) {
+    case WF_SERVER_RECOVER:
+        return "recovering";
     case WF_SERVER_IDLE:
         return "idle";
     case WF_SERVER_OPENED:

@@ -39,18 +39,19 @@ static void wait_for_ranks(struct list *list)
 {
     const struct wf_meta_server *server = list->server;
     const struct wf_timeouts *t = &server->options.timeouts;
+    const char *who = server->state == WF_SERVER_RECOVER ? "recovery" : "the job";
     for (uint32_t i = 0; i < server->rank_count; i++) {
         const struct wf_server_rank *rank = &server->ranks[i];
         switch (rank->presence) {
         case WF_ABSENT:
-            add(list, "the job", rank, rank->known ? "to come back" : "to join", rank->absent_ns,
+            add(list, who, rank, rank->known ? "to come back" : "to join", rank->absent_ns,
                 t->join_ns);
             break;
         case WF_FENCED:
-            add(list, "the job", rank, "to be heard again", rank->absent_ns, t->join_ns);
+            add(list, who, rank, "to be heard again", rank->absent_ns, t->join_ns);
             break;
         case WF_GREETED:
-            add(list, "the job", rank, "to drop what it had and join", rank->heard_ns, t->join_ns);
+            add(list, who, rank, "to drop what it had and join", rank->heard_ns, t->join_ns);
             break;
         default:
             break;
