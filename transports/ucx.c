@@ -105,15 +105,15 @@ void ucx_say(struct ucx_worker *worker, ucp_ep_h ep, unsigned am_id, const struc
 /* --- connections -------------------------------------------------------------------------------
  */
 
-enum wf_status ucx_connect(struct ucx_worker *worker, const void *address, bool peer_errors,
+enum wf_status ucx_connect(struct ucx_worker *worker, const void *address,
                            ucp_err_handler_cb_t on_error, void *argument, ucp_ep_h *ep_out,
                            struct wf_error *error)
 {
     const ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                      (peer_errors ? UCP_EP_PARAM_FIELD_ERR_HANDLER : 0),
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
         .address = address,
-        .err_mode = peer_errors ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE,
+        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
         .err_handler = {.cb = on_error, .arg = argument},
     };
     ucs_status_t status = worker->ucx->ucp_ep_create(worker->worker, &params, ep_out);
@@ -178,14 +178,37 @@ static bool has_option(const char *options, const char *name)
     return false;
 }
 
-static enum wf_status set_option(const struct ucx_library *library, ucp_config_t *config,
-                                 const char *options, const char *name, const char *value,
-                                 struct wf_error *error)
+/* What ucp_config_print says: the options of UCX's upper layer, which ucp_config_modify knows. The
+ * parts below (tcp, ib, ...) have their own, which they read from the environment alone in a way
+ * that all versions share. */
+static char *list_upper_options(const struct ucx_library *library, const ucp_config_t *config)
 {
-    if (options != NULL && !has_option(options, name)) {
+    char *text = NULL;
+    size_t len;
+    FILE *stream = open_memstream(&text, &len);
+    if (stream != NULL) {
+        library->ucp_config_print(config, stream, NULL, UCS_CONFIG_PRINT_CONFIG);
+        fclose(stream);
+    }
+    return text;
+}
+
+struct names {
+    char *all, *upper; /* "UCX_NAME=value" lines; NULL: not known */
+};
+
+static enum wf_status set_option(struct ucx *ucx, ucp_config_t *config, const struct names *names,
+                                 const char *name, const char *value, struct wf_error *error)
+{
+    const struct ucx_library *library = &ucx->library;
+    bool is_upper = names->upper == NULL || has_option(names->upper, name);
+    if (!is_upper && names->all != NULL && !has_option(names->all, name)) {
         return wf_error_set(error, WF_INVALID,
                             "ucx %u.%u.%u has no option '%s'; `ucx_info -c` lists what it has",
                             library->major, library->minor, library->patch, name);
+    }
+    if (!is_upper) {
+        return ucx_environment_add(&ucx->environment, name, value, error);
     }
     ucs_status_t status = library->ucp_config_modify(config, name, value);
     if (status != UCS_OK) {
@@ -195,40 +218,36 @@ static enum wf_status set_option(const struct ucx_library *library, ucp_config_t
     return WF_OK;
 }
 
-/* True if this list of transports lets UCX move bytes through shared memory. */
-static bool tls_may_share(const char *tls)
+/* Within a host UCX notices dead peers only when told to; without that it would not use shared
+ * memory between processes that want to know. Options given come later and win. */
+static enum wf_status watch_shared_memory(struct ucx *ucx, ucp_config_t *config,
+                                          const struct names *names, struct wf_error *error)
 {
-    static const char *const sharing[] = {"all",  "shm",   "sm",   "mm",   "posix", "sysv", "cma",
-                                          "knem", "xpmem", "cuda", "rocm", "ze",    "gdr"};
-    if (tls[0] == '^') {
-        return true;
-    }
-    for (size_t i = 0; i < sizeof sharing / sizeof sharing[0]; i++) {
-        for (const char *at = tls; (at = strstr(at, sharing[i])) != NULL; at++) {
-            if (at == tls || at[-1] == ',') {
-                return true;
-            }
+    static const char *const options[] = {"POSIX_ERROR_HANDLING", "SYSV_ERROR_HANDLING",
+                                          "XPMEM_ERROR_HANDLING"};
+    enum wf_status status = WF_OK;
+    for (size_t i = 0; i < sizeof options / sizeof options[0] && status == WF_OK; i++) {
+        if (names->all == NULL || has_option(names->all, options[i])) {
+            status = set_option(ucx, config, names, options[i], "y", error);
         }
     }
-    return false;
+    return status;
 }
 
 static enum wf_status configure(struct ucx *ucx, const struct wf_transport_ucx_options *options,
                                 ucp_config_t *config, struct wf_error *error)
 {
-    char *known = list_options(&ucx->library);
-    const char *tls = getenv("UCX_TLS");
-    enum wf_status status = WF_OK;
-    if (options->interfaces != NULL && options->interfaces[0] != '\0') {
-        status = set_option(&ucx->library, config, NULL, "NET_DEVICES", options->interfaces, error);
+    struct names names = {list_options(&ucx->library), list_upper_options(&ucx->library, config)};
+    enum wf_status status = watch_shared_memory(ucx, config, &names, error);
+    if (status == WF_OK && options->interfaces != NULL && options->interfaces[0] != '\0') {
+        status = set_option(ucx, config, &names, "NET_DEVICES", options->interfaces, error);
     }
     for (uint32_t i = 0; i < options->option_count && status == WF_OK; i++) {
-        const char *name = plain_name(options->options[i].name);
-        status = set_option(&ucx->library, config, known, name, options->options[i].value, error);
-        tls = strcmp(name, "TLS") == 0 ? options->options[i].value : tls;
+        status = set_option(ucx, config, &names, plain_name(options->options[i].name),
+                            options->options[i].value, error);
     }
-    ucx->may_share = tls == NULL || tls_may_share(tls);
-    free(known);
+    free(names.all);
+    free(names.upper);
     return status;
 }
 
@@ -248,8 +267,10 @@ static enum wf_status make_context(struct ucx *ucx, const struct wf_transport_uc
     }
     enum wf_status result = configure(ucx, options, config, error);
     if (result == WF_OK) {
+        ucx_environment_enter(&ucx->environment);
         status = ucx->library.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config,
                                                &ucx->context);
+        ucx_environment_leave(&ucx->environment);
         if (status != UCS_OK) {
             result = wf_error_set(error, WF_UNSUPPORTED,
                                   "ucx (%s) finds nothing to use here: %s; look at "
@@ -316,6 +337,7 @@ static void close_ucx(struct wf_transport *t)
     ucx_reader_close(ucx);
     ucx_source_close(ucx);
     ucx->library.ucp_cleanup(ucx->context);
+    ucx_environment_free(&ucx->environment);
     free(ucx);
 }
 
@@ -376,6 +398,7 @@ enum wf_status wf_transport_ucx_new(struct wf_loop *loop,
         status = make_context(ucx, options, error);
     }
     if (status != WF_OK) {
+        ucx_environment_free(&ucx->environment);
         free(ucx);
         return status;
     }

@@ -51,7 +51,7 @@ void ucx_head_encode(const struct ucx_head *head, uint8_t bytes_out[static UCX_H
     put(&c, HEAD_MAGIC, 4);
     put(&c, head->kind, 1);
     put(&c, head->lane, 1);
-    put(&c, head->peer_errors, 2);
+    put(&c, 0, 2);
     put(&c, head->tag, 8);
     put(&c, head->status, 4);
     put(&c, head->count, 4);
@@ -72,7 +72,7 @@ bool ucx_head_decode(const void *bytes, size_t len, struct ucx_head *head_out)
     struct ucx_head head = {0};
     head.kind = (uint8_t)get(&at, 1);
     head.lane = (uint8_t)get(&at, 1);
-    head.peer_errors = (uint8_t)get(&at, 2);
+    at += 2;
     head.tag = get(&at, 8);
     head.status = (uint32_t)get(&at, 4);
     head.count = (uint32_t)get(&at, 4);

@@ -51,7 +51,6 @@ enum ucx_kind {
 struct ucx_head {
     uint8_t kind;               /* enum ucx_kind */
     uint8_t lane;               /* CHUNK: where the answer goes; HELLO: how many there are */
-    uint8_t peer_errors;        /* HELLO: connections notice a dead peer */
     uint32_t status;            /* answers: enum wf_status */
     uint32_t count;             /* CHUNK: slices */
     uint32_t timeout_ms;        /* CHUNK: after that nobody wants the answer */

@@ -72,7 +72,6 @@ struct ucx_peer {
     uint8_t address[WF_HANDLE_MAX];
     ucp_ep_h eps[WF_UCX_LANES_MAX]; /* NULL: none */
     uint32_t next_lane;
-    bool peer_errors;
     bool failed; /* recorded by UCX's callback, acted upon later */
     char failure[UCX_TEXT_MAX];
     uint32_t refs;         /* remotes and imports */
@@ -156,7 +155,7 @@ struct ucx_reader {
     uint64_t flight_bytes, flight_max; /* the most there ever were */
     uint64_t rebuilds;
     struct wf_timer barrier;
-    bool landed; /* something arrived since the barrier was armed */
+    bool landed; /* something arrived for a draining read since the barrier was armed */
     struct ucx_notes notes;
 };
 
@@ -176,7 +175,7 @@ struct ucx_client {
     uint8_t life[UCX_LIFE_BYTES];
     ucp_ep_h eps[WF_UCX_LANES_MAX];
     uint32_t lanes;
-    bool peer_errors, failed, dead; /* recorded; acted upon */
+    bool failed, dead; /* recorded; acted upon */
     uint32_t sends, waiting;
 };
 
@@ -212,12 +211,12 @@ struct ucx {
     struct wf_transport base;
     struct wf_loop *loop;
     struct ucx_library library;
+    struct ucx_environment environment;
     ucp_context_h context;
     uint8_t life[UCX_LIFE_BYTES]; /* as a source */
     uint64_t host;
     uint64_t transit_bytes, edge_bytes;
     uint32_t chunk_bytes, lanes;
-    bool may_share; /* UCX may choose shared memory within this host */
     char description[4096];
     struct ucx_reader reader;
     struct ucx_source source;
@@ -226,11 +225,11 @@ struct ucx {
 /* A small message to `ep`; copies head and body. Failure is the connection's to notice. */
 void ucx_say(struct ucx_worker *worker, ucp_ep_h ep, unsigned am_id, const struct ucx_head *head,
              const void *body, size_t body_len);
-/* An endpoint to a worker's address. `on_error` (peer_errors only) records. */
-enum wf_status ucx_connect(struct ucx_worker *worker, const void *address, bool peer_errors,
+/* An endpoint to a worker's address. `on_error` records. */
+enum wf_status ucx_connect(struct ucx_worker *worker, const void *address,
                            ucp_err_handler_cb_t on_error, void *argument, ucp_ep_h *ep_out,
                            struct wf_error *error);
-/* `force`: at once, and its operations end; only with peer_errors. */
+/* `force`: at once, and its operations end. Without it what was said still leaves. */
 void ucx_disconnect(struct ucx_worker *worker, ucp_ep_h ep, bool force);
 
 /* ucx_source.c */
@@ -242,7 +241,8 @@ void ucx_source_close(struct ucx *ucx);
 bool ucx_serve(struct ucx_worker *worker);
 ucs_status_t ucx_serve_record(void *argument, const void *header, size_t header_len, void *data,
                               size_t data_len, const ucp_am_recv_param_t *param);
-void ucx_send_end(struct ucx_send *send); /* UCX has let go of it */
+void ucx_send_end(struct ucx_send *send);                   /* UCX has let go of it */
+void ucx_client_cut(struct ucx_client *client, bool force); /* its connections end */
 
 /* ucx_import.c */
 void ucx_import_region(struct wf_transport *t, struct wf_import *import);
@@ -263,7 +263,7 @@ void ucx_peer_welcome(struct ucx *ucx, const struct ucx_note *note);
 /* Acts on what failed; true if there was anything. */
 bool ucx_peers_check(struct ucx *ucx);
 void ucx_peer_lose(struct ucx_peer *peer);
-void ucx_peers_forget_worker(struct ucx *ucx); /* the worker is gone, and all connections with it */
+void ucx_peers_hang_up(struct ucx *ucx); /* all, by force: the worker ends */
 
 /* ucx_reader.c: the reader's worker and its slots */
 enum wf_status ucx_reader_open(struct ucx *ucx, struct wf_error *error);

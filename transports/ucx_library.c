@@ -87,16 +87,22 @@ static enum wf_status resolve(const char *library, char path_out[static 1024],
     return WF_OK;
 }
 
-/* UCX reads this while it is loaded; a process that loads UCX for itself later is not affected. */
+/* UCX reads these while it is loaded; a process that loads UCX for itself later is not affected.
+ * The second would warn of options that are there for parts which this host does not use. */
 static void *load_quietly(const char *name)
 {
-    bool is_set = getenv(handle_errors) != NULL;
-    if (!is_set) {
-        setenv(handle_errors, "none", 1);
+    static const char *const quiet[2][2] = {{handle_errors, "none"},
+                                            {"UCX_WARN_UNUSED_ENV_VARS", "n"}};
+    bool is_set[2];
+    for (int i = 0; i < 2; i++) {
+        is_set[i] = getenv(quiet[i][0]) != NULL;
+        setenv(quiet[i][0], quiet[i][1], 0);
     }
     void *handle = dlopen(name, RTLD_LOCAL | RTLD_NOW | RTLD_NODELETE);
-    if (!is_set) {
-        unsetenv(handle_errors);
+    for (int i = 0; i < 2; i++) {
+        if (!is_set[i]) {
+            unsetenv(quiet[i][0]);
+        }
     }
     return handle;
 }
@@ -187,4 +193,59 @@ enum wf_status ucx_library_open(const char *asked, struct ucx_library *library_o
     warn(&library, was_loaded);
     *library_out = library;
     return WF_OK;
+}
+
+/* --- options of the environment ------------------------------------------------------------------
+ */
+
+enum wf_status ucx_environment_add(struct ucx_environment *environment, const char *plain_name,
+                                   const char *value, struct wf_error *error)
+{
+    struct ucx_variable *grown =
+        realloc(environment->variables, (environment->count + 1) * sizeof *grown);
+    if (grown == NULL) {
+        return wf_error_set(error, WF_NO_MEMORY, "no memory for an option of ucx");
+    }
+    environment->variables = grown;
+    struct ucx_variable variable = {.value = strdup(value)};
+    if (variable.value == NULL || asprintf(&variable.name, "UCX_%s", plain_name) < 0) {
+        free(variable.value);
+        return wf_error_set(error, WF_NO_MEMORY, "no memory for an option of ucx");
+    }
+    environment->variables[environment->count++] = variable;
+    return WF_OK;
+}
+
+void ucx_environment_enter(struct ucx_environment *environment)
+{
+    for (uint32_t i = 0; i < environment->count; i++) {
+        struct ucx_variable *variable = &environment->variables[i];
+        const char *before = getenv(variable->name);
+        variable->before = before != NULL ? strdup(before) : NULL;
+        setenv(variable->name, variable->value, 1);
+    }
+}
+
+void ucx_environment_leave(struct ucx_environment *environment)
+{
+    for (uint32_t i = environment->count; i-- > 0;) {
+        struct ucx_variable *variable = &environment->variables[i];
+        if (variable->before != NULL) {
+            setenv(variable->name, variable->before, 1);
+        } else {
+            unsetenv(variable->name);
+        }
+        free(variable->before);
+        variable->before = NULL;
+    }
+}
+
+void ucx_environment_free(struct ucx_environment *environment)
+{
+    for (uint32_t i = 0; i < environment->count; i++) {
+        free(environment->variables[i].name);
+        free(environment->variables[i].value);
+    }
+    free(environment->variables);
+    *environment = (struct ucx_environment){0};
 }

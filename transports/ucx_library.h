@@ -4,6 +4,7 @@
 #ifndef WEFT_TRANSPORTS_UCX_LIBRARY_H
 #define WEFT_TRANSPORTS_UCX_LIBRARY_H
 
+#include <stdint.h>
 #include <stdio.h>
 
 #include <ucp/api/ucp.h>
@@ -48,6 +49,20 @@ struct ucx_library {
     char path[1024];    /* the file that is used */
     char warning[1400]; /* what a person should know about it; "" is nothing */
 };
+
+/* Options that UCX reads from the environment: there while a context or a worker is made, not
+ * longer, so that nobody else in the process gets them. What was set before comes back. */
+struct ucx_environment {
+    struct ucx_variable {
+        char *name, *value, *before; /* owned; `before` while it is entered */
+    } * variables;
+    uint32_t count;
+};
+enum wf_status ucx_environment_add(struct ucx_environment *environment, const char *plain_name,
+                                   const char *value, struct wf_error *error);
+void ucx_environment_enter(struct ucx_environment *environment);
+void ucx_environment_leave(struct ucx_environment *environment);
+void ucx_environment_free(struct ucx_environment *environment);
 
 /* Loads UCX, or finds the copy that the process has already. `library` as in the options of the
  * transport. Never unloaded: UCX does not bear it. */

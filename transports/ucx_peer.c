@@ -88,7 +88,6 @@ struct ucx_peer *ucx_peer_get(struct ucx *ucx, const struct ucx_handle *handle,
         peer->handle = *handle;
         memcpy(peer->address, handle->address, handle->address_len);
         peer->handle.address = peer->address;
-        peer->peer_errors = handle->host != ucx->host || !ucx->may_share;
         peer->next = ucx->reader.peers;
         ucx->reader.peers = peer;
     }
@@ -100,7 +99,7 @@ static void hang_up(struct ucx_peer *peer, bool force)
 {
     for (uint32_t i = 0; i < WF_UCX_LANES_MAX; i++) {
         if (peer->eps[i] != NULL) {
-            ucx_disconnect(&peer->ucx->reader.worker, peer->eps[i], force && peer->peer_errors);
+            ucx_disconnect(&peer->ucx->reader.worker, peer->eps[i], force);
             peer->eps[i] = NULL;
         }
     }
@@ -110,8 +109,7 @@ static void say(struct ucx_peer *peer, uint8_t kind)
 {
     struct ucx *ucx = peer->ucx;
     struct ucx_worker *worker = &ucx->reader.worker;
-    struct ucx_head head = {
-        .kind = kind, .lane = (uint8_t)ucx->lanes, .peer_errors = peer->peer_errors};
+    struct ucx_head head = {.kind = kind, .lane = (uint8_t)ucx->lanes};
     memcpy(head.source, peer->handle.life, UCX_LIFE_BYTES);
     memcpy(head.reader, ucx->reader.life, UCX_LIFE_BYTES);
     uint8_t body[WF_HANDLE_MAX];
@@ -158,8 +156,8 @@ bool ucx_peer_greet(struct ucx_peer *peer)
     }
     watch_process(peer);
     for (uint32_t i = 0; i < ucx->lanes; i++) {
-        if (ucx_connect(&ucx->reader.worker, peer->address, peer->peer_errors, on_error, peer,
-                        &peer->eps[i], &error) != WF_OK) {
+        if (ucx_connect(&ucx->reader.worker, peer->address, on_error, peer, &peer->eps[i],
+                        &error) != WF_OK) {
             peer->eps[i] = NULL;
             hang_up(peer, true);
             snprintf(peer->failure, sizeof peer->failure, "%.*s", (int)sizeof peer->failure - 1,
@@ -197,9 +195,8 @@ static void tell_selected(struct ucx_peer *peer)
         snprintf(ucx->description + used, sizeof ucx->description - used, "; %s", selected);
     }
     wf_log(wf_loop_log(ucx->loop), WF_LOG_INFO,
-           "ucx reads from process %llu by %s, %u connection%s%s",
-           (unsigned long long)peer->handle.pid, selected, ucx->lanes, ucx->lanes == 1 ? "" : "s",
-           peer->peer_errors ? "" : ", its death is seen by its process alone");
+           "ucx reads from process %llu by %s, %u connection%s",
+           (unsigned long long)peer->handle.pid, selected, ucx->lanes, ucx->lanes == 1 ? "" : "s");
 }
 
 void ucx_peer_welcome(struct ucx *ucx, const struct ucx_note *note)
@@ -254,10 +251,10 @@ bool ucx_peers_check(struct ucx *ucx)
     return any;
 }
 
-void ucx_peers_forget_worker(struct ucx *ucx)
+void ucx_peers_hang_up(struct ucx *ucx)
 {
     for (struct ucx_peer *peer = ucx->reader.peers; peer != NULL; peer = peer->next) {
-        memset(peer->eps, 0, sizeof peer->eps);
+        hang_up(peer, true);
         peer->failed = false;
         if (peer->state != UCX_PEER_LOST) {
             peer->state = UCX_PEER_NEW;

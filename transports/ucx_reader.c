@@ -205,7 +205,7 @@ static void received(void *request, ucs_status_t status, size_t length, void *us
     }
     slot->state = UCX_SLOT_ARRIVED;
     if (status != UCS_OK || length != slot->wire_bytes) {
-        slot->status = WF_CONNECTION;
+        slot->status = status != UCS_OK ? WF_PEER_LOST : WF_PROTOCOL;
         snprintf(slot->text, sizeof slot->text, "a chunk did not arrive: %s",
                  ucx_worker_text(&ucx->reader.worker, status));
     }
@@ -234,7 +234,7 @@ static void receive(struct ucx_slot *slot)
     }
     slot->state = UCX_SLOT_ARRIVED;
     if (UCS_PTR_IS_ERR(request)) {
-        slot->status = WF_CONNECTION;
+        slot->status = WF_PEER_LOST;
         snprintf(slot->text, sizeof slot->text, "a chunk cannot be received: %s",
                  ucx_worker_text(&ucx->reader.worker, UCS_PTR_STATUS(request)));
     }
@@ -249,7 +249,7 @@ static void act(struct ucx_slot *slot)
     if (slot->state == UCX_SLOT_OFFERED && !slot->read->draining) {
         receive(slot);
     } else if (slot->state == UCX_SLOT_OFFERED || slot->state == UCX_SLOT_ARRIVED) {
-        slot->ucx->reader.landed = true;
+        slot->ucx->reader.landed |= slot->read->draining;
         ucx_read_slot(slot);
     }
 }
@@ -293,16 +293,16 @@ static enum wf_status open_worker(struct ucx *ucx, struct wf_error *error)
     env->ops->random(env, ucx->reader.life, UCX_LIFE_BYTES);
     ucx->reader.worker.after = after;
     return ucx_worker_open(&ucx->reader.worker, ucx->loop, &ucx->library, ucx->context,
-                           UCX_AM_TO_READER, record, ucx, error);
+                           &ucx->environment, UCX_AM_TO_READER, record, ucx, error);
 }
 
 static void close_worker(struct ucx *ucx)
 {
     ucx->reader.closing = true;
+    ucx_peers_hang_up(ucx);
     ucx_worker_close(&ucx->reader.worker);
     ucx->reader.closing = false;
     ucx_notes_clear(&ucx->reader.notes);
-    ucx_peers_forget_worker(ucx);
 }
 
 /* Everything that was on its way is asked for again, by the reads that still want it. */

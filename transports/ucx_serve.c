@@ -25,16 +25,12 @@ static struct ucx_client *find_client(struct ucx *ucx, const uint8_t *life)
     return client;
 }
 
-/* Its connections end, and with peer_errors its sends too. Where UCX cannot cut a connection,
- * what is being sent stays as it is until the reader takes it or the worker ends. */
-static void cut_off(struct ucx_client *client, bool force)
+/* Its connections end, and by force its sends too. */
+void ucx_client_cut(struct ucx_client *client, bool force)
 {
     client->dead = true;
-    if (!client->peer_errors && client->sends > 0) {
-        return;
-    }
     for (uint32_t i = 0; i < client->lanes; i++) {
-        ucx_disconnect(&client->ucx->source.worker, client->eps[i], force && client->peer_errors);
+        ucx_disconnect(&client->ucx->source.worker, client->eps[i], force);
     }
     client->lanes = 0;
 }
@@ -45,11 +41,11 @@ static bool bury(struct ucx *ucx)
     bool any = false;
     for (struct ucx_client **link = &ucx->source.clients, *client; (client = *link) != NULL;) {
         if (client->failed && !client->dead) {
-            cut_off(client, true);
+            ucx_client_cut(client, true);
             any = true;
         }
         if (client->dead && client->sends == 0) {
-            cut_off(client, false);
+            ucx_client_cut(client, false);
             *link = client->next;
             free(client);
             ucx->source.client_count--;
@@ -66,7 +62,6 @@ static void answer(struct ucx_client *client, const struct ucx_head *to, uint8_t
     struct ucx_head head = *to;
     head.kind = kind;
     head.status = (uint32_t)status;
-    memcpy(head.source, client->ucx->life, UCX_LIFE_BYTES);
     size_t len = status == WF_OK ? 0 : strnlen(why, UCX_TEXT_MAX);
     uint32_t lane = to->kind == UCX_CHUNK && to->lane < client->lanes ? to->lane : 0;
     ucx_say(&client->ucx->source.worker, client->eps[lane], UCX_AM_TO_READER, &head, why, len);
@@ -82,14 +77,13 @@ static struct ucx_client *add_client(struct ucx *ucx, const struct ucx_note *not
         return NULL;
     }
     client->ucx = ucx;
-    client->peer_errors = note->head.peer_errors != 0;
     memcpy(client->life, note->head.reader, UCX_LIFE_BYTES);
     while (client->lanes < note->head.lane) {
-        if (ucx_connect(&ucx->source.worker, note->body, client->peer_errors, on_error, client,
+        if (ucx_connect(&ucx->source.worker, note->body, on_error, client,
                         &client->eps[client->lanes], &error) != WF_OK) {
             wf_log(wf_loop_log(ucx->loop), WF_LOG_WARN, "ucx cannot answer a reader: %s",
                    error.text);
-            cut_off(client, true);
+            ucx_client_cut(client, true);
             free(client);
             return NULL;
         }
@@ -416,7 +410,7 @@ static void hear(struct ucx *ucx, struct ucx_note *note)
     } else if (note->head.kind == UCX_CHUNK) {
         hear_chunk(ucx, client, note);
     } else if (note->head.kind == UCX_BYE) {
-        cut_off(client, false);
+        ucx_client_cut(client, false);
     }
 }
 

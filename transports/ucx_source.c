@@ -16,7 +16,7 @@ static enum wf_status open_worker(struct ucx *ucx, struct wf_error *error)
     source->buffer_limit = (uint32_t)(ucx->transit_bytes / ucx->chunk_bytes);
     source->worker.after = ucx_serve;
     return ucx_worker_open(&source->worker, ucx->loop, &ucx->library, ucx->context,
-                           UCX_AM_TO_SOURCE, ucx_serve_record, ucx, error);
+                           &ucx->environment, UCX_AM_TO_SOURCE, ucx_serve_record, ucx, error);
 }
 
 enum wf_status ucx_export_region(struct wf_transport *t, const struct wf_region *region,
@@ -71,8 +71,8 @@ static bool is_sent_from(const struct ucx *ucx, const struct ucx_region *region)
 }
 
 /* The memory may be unmapped as soon as withdraw returns, so what is being sent from it must have
- * ended. Readers that are being served from it lose their connection; where UCX cannot cut one
- * (within a host), the worker ends, and with it every reader's connection. */
+ * ended. Readers that are being served from it lose their connection, and if that does not help all
+ * of them do. */
 static void stop_sends(struct ucx *ucx, struct ucx_region *region)
 {
     for (struct ucx_send *send = ucx->source.sends; send != NULL; send = send->next) {
@@ -119,6 +119,9 @@ void ucx_source_close(struct ucx *ucx)
     struct ucx_source *source = &ucx->source;
     wf_timer_cancel(ucx->loop, &source->check);
     source->closing = true;
+    for (struct ucx_client *client = source->clients; client != NULL; client = client->next) {
+        ucx_client_cut(client, true);
+    }
     ucx_worker_close(&source->worker);
     source->closing = false;
     while (source->sends != NULL) {

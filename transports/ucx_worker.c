@@ -92,7 +92,8 @@ static enum wf_status start(struct ucx_worker *worker, unsigned am_id,
 }
 
 enum wf_status ucx_worker_open(struct ucx_worker *worker, struct wf_loop *loop,
-                               const struct ucx_library *ucx, ucp_context_h context, unsigned am_id,
+                               const struct ucx_library *ucx, ucp_context_h context,
+                               struct ucx_environment *environment, unsigned am_id,
                                ucp_am_recv_callback_t on_message, void *argument,
                                struct wf_error *error)
 {
@@ -104,7 +105,9 @@ enum wf_status ucx_worker_open(struct ucx_worker *worker, struct wf_loop *loop,
     WF_ASSERT(worker->worker == NULL);
     worker->loop = loop;
     worker->ucx = ucx;
+    ucx_environment_enter(environment);
     ucs_status_t ucs_status = ucx->ucp_worker_create(context, &params, &worker->worker);
+    ucx_environment_leave(environment);
     if (ucs_status != UCS_OK) {
         worker->worker = NULL;
         return wf_error_set(error, WF_NO_RESOURCE, "ucx cannot make a worker: %s",

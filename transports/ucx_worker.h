@@ -23,7 +23,8 @@ struct ucx_worker {
 /* Makes the worker in `context`, with one handler of active messages; `after` and its owner's
  * fields may be set before. */
 enum wf_status ucx_worker_open(struct ucx_worker *worker, struct wf_loop *loop,
-                               const struct ucx_library *ucx, ucp_context_h context, unsigned am_id,
+                               const struct ucx_library *ucx, ucp_context_h context,
+                               struct ucx_environment *environment, unsigned am_id,
                                ucp_am_recv_callback_t on_message, void *argument,
                                struct wf_error *error);
 /* Nothing of this worker touches any memory afterwards: its connections are gone. Callbacks of

@@ -23,6 +23,11 @@ struct ucx_world {
     bool gave_up;
 };
 
+pid_t world_ucx_source(const struct world *world)
+{
+    return ((const struct ucx_world *)world->data)->source;
+}
+
 /* Starts the source and reads its handle. */
 static bool start_source(struct ucx_world *ucx, const char *tls, struct wf_handle *handle_out)
 {

@@ -4,10 +4,15 @@
 
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/types.h>
 
 #include "transports/ucx.h"
 
 enum { UCX_TEST_CHUNK = 256 << 10, UCX_TEST_TRANSIT = 2 << 20 };
+
+/* The process of a world's source (transport_world_ucx.c). */
+struct world;
+pid_t world_ucx_source(const struct world *world);
 
 /* A transport over the transports of UCX that `tls` names. */
 static inline enum wf_status ucx_test_transport(struct wf_loop *loop, const char *tls,

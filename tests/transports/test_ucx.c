@@ -1,0 +1,580 @@
+/* test_ucx.c - what the UCX transport adds to the contract: its library, sleeping, credits, sources
+ * that freeze, and requests that a source must not believe. */
+#include <criterion/criterion.h>
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/contract/transport_world.h"
+#include "tests/contract/transport_world_kinds.h"
+#include "tests/contract/ucx_source.h"
+#include "tests/transports/job_env.h"
+#include "transports/ucx_internal.h"
+
+enum { MS = 1000000 };
+
+static uint8_t byte_at(uint64_t i)
+{
+    return (uint8_t)((i * UINT64_C(0x9E3779B97F4A7C15)) >> 45);
+}
+
+/* --- the reader's side -------------------------------------------------------------------------
+ */
+
+static bool stops_loop; /* for tests that let the loop sleep */
+
+static enum wf_verdict count_done(struct wf_actor *self, struct wf_msg *msg)
+{
+    struct world *world = (struct world *)((char *)self - offsetof(struct world, actor));
+    (*(msg->kind == WF_READ_DONE ? &world->done_count : &world->import_count))++;
+    if (stops_loop) {
+        wf_loop_stop(world->loop);
+    }
+    return WF_KEEP;
+}
+
+static bool imported(struct world *world)
+{
+    return world->import_count > 0;
+}
+
+static bool one_done(struct world *world)
+{
+    return world->done_count >= 1;
+}
+
+static struct ucx *inside(struct world *world)
+{
+    return (struct ucx *)world->transport;
+}
+
+static enum wf_status import(struct world *world, const struct wf_handle *handle,
+                             uint64_t len_bytes, struct wf_import *import_out)
+{
+    *import_out = (struct wf_import){.done = {.kind = WF_IMPORT_DONE},
+                                     .owner = &world->actor,
+                                     .handle = *handle,
+                                     .len_bytes = len_bytes};
+    world->import_count = 0;
+    world->transport->ops->import_region(world->transport, import_out);
+    cr_assert(world->kind->run(world, imported));
+    return import_out->status;
+}
+
+static void open_world(struct world *world, const struct world_kind *kind)
+{
+    memset(world, 0, sizeof *world);
+    world->kind = kind;
+    cr_assert(kind->open(world), "%s", kind->name);
+    wf_actor_init(&world->actor, world->loop, "reader", count_done);
+    struct wf_import got;
+    cr_assert_eq(import(world, &world->handle, WORLD_BYTES, &got), WF_OK, "%s", got.error.text);
+    world->remote = got.remote;
+}
+
+static void close_world(struct world *world)
+{
+    world->transport->ops->release_region(world->transport, world->remote);
+    wf_actor_close(&world->actor);
+    wf_actor_fini(&world->actor);
+    world->kind->close(world);
+}
+
+/* Reads the whole region as bytes; in place where the region's parts are long. */
+struct reading {
+    struct wf_op op;
+    struct wf_read_source src;
+    struct wf_read_target dst;
+    struct wf_read read;
+};
+
+static void start(struct world *world, struct reading *reading, struct wf_remote *remote,
+                  uint8_t *target, uint64_t first, uint64_t bytes)
+{
+    *reading = (struct reading){
+        .op.box = {0, first, 0, bytes, 1, {{bytes, 1, 1}}},
+        .src = {remote, 0, WORLD_BYTES, WF_DTYPE_U8},
+        .dst = {target, bytes, WF_DTYPE_U8},
+    };
+    reading->read = (struct wf_read){.done = {.kind = WF_READ_DONE},
+                                     .owner = &world->actor,
+                                     .ops = &reading->op,
+                                     .op_count = 1,
+                                     .src_count = 1,
+                                     .dst_count = 1,
+                                     .src = &reading->src,
+                                     .dst = &reading->dst,
+                                     .deadline_ns = WF_NEVER_NS};
+    world->done_count = 0;
+    world->transport->ops->read(world->transport, &reading->read);
+}
+
+static void check_bytes(const uint8_t *target, uint64_t first, uint64_t bytes)
+{
+    uint64_t i = 0;
+    while (i < bytes && target[i] == byte_at(first + i)) {
+        i++;
+    }
+    cr_assert_eq(i, bytes, "byte %llu", (unsigned long long)i);
+}
+
+static void check_untouched(const uint8_t *target, uint64_t bytes)
+{
+    uint64_t i = 0;
+    while (i < bytes && target[i] == 0xa5) {
+        i++;
+    }
+    cr_assert_eq(i, bytes, "byte %llu landed late", (unsigned long long)i);
+}
+
+/* Reads a few bytes, to see that all is well. */
+static void check_alive(struct world *world)
+{
+    uint8_t target[1000];
+    struct reading reading;
+    start(world, &reading, world->remote, target, 17, sizeof target);
+    cr_assert(world->kind->run(world, one_done));
+    cr_assert_eq(reading.read.status, WF_OK, "%s", reading.read.text);
+    check_bytes(target, 17, sizeof target);
+}
+
+static const struct world_kind *const kinds[] = {&world_ucx_tcp, &world_ucx_posix};
+#define FOR_EACH_KIND(world)                                           \
+    for (size_t k_ = 0; k_ < sizeof kinds / sizeof kinds[0]; k_++)     \
+        for (bool once_ = (open_world(world, kinds[k_]), true); once_; \
+             once_ = false, close_world(world))
+
+/* --- the library -------------------------------------------------------------------------------
+ */
+
+static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTERM, SIGCHLD, SIGPIPE};
+enum { SIGNALS = sizeof signals / sizeof signals[0] };
+
+static void note_signals(struct sigaction *actions)
+{
+    for (int i = 0; i < SIGNALS; i++) {
+        memset(&actions[i], 0, sizeof actions[i]);
+        sigaction(signals[i], NULL, &actions[i]);
+    }
+}
+
+Test(ucx, the_process_keeps_its_signals)
+{
+    struct sigaction before[SIGNALS], after[SIGNALS];
+    struct world world;
+    note_signals(before);
+    open_world(&world, &world_ucx_tcp);
+    check_alive(&world);
+    note_signals(after);
+    for (int i = 0; i < SIGNALS; i++) {
+        cr_assert_eq(before[i].sa_handler, after[i].sa_handler, "signal %d", signals[i]);
+        cr_assert_eq(before[i].sa_flags, after[i].sa_flags, "signal %d", signals[i]);
+    }
+    cr_assert_null(getenv("UCX_HANDLE_ERRORS"), "the environment is as it was");
+    close_world(&world);
+}
+
+static enum wf_status try_new(const struct wf_transport_ucx_options *options, char *said,
+                              struct wf_error *error)
+{
+    struct job_env env = {.env.ops = &job_env_ops};
+    struct wf_loop *loop;
+    struct wf_transport *transport;
+    cr_assert_eq(wf_loop_new(NULL, &loop, NULL), WF_OK);
+    wf_loop_set_env(loop, &env.env);
+    enum wf_status status = wf_transport_ucx_new(loop, options, &transport, error);
+    if (status == WF_OK) {
+        snprintf(said, 2000, "%s", transport->ops->describe(transport));
+        transport->ops->close(transport);
+    }
+    wf_loop_free(loop);
+    return status;
+}
+
+static const struct wf_transport_ucx_option strange[] = {{"TLS", "tcp"}, {"UCX_NO_SUCH", "1"}},
+                                            wrong[] = {{"RNDV_SCHEME", "by pigeon"}},
+                                            nothing[] = {{"TLS", "no_such_transport"}},
+                                            known[] = {{"UCX_TLS", "tcp"},
+                                                       {"TCP_TX_SEG_SIZE", "16k"},
+                                                       {"RNDV_THRESH", "64k"}};
+
+static const struct option_row {
+    const char *name;
+    struct wf_transport_ucx_options options;
+    enum wf_status status;
+    const char *said;
+} option_rows[] = {
+    {"its own options", {.options = known, .option_count = 3}, WF_OK, "ucx 1."},
+    {"an unknown option", {.options = strange, .option_count = 2}, WF_INVALID, "NO_SUCH"},
+    {"a value it refuses", {.options = wrong, .option_count = 1}, WF_INVALID, "RNDV_SCHEME"},
+    {"no such transport", {.options = nothing, .option_count = 1}, WF_UNSUPPORTED, "TLS"},
+    {"too many lanes", {.lanes = WF_UCX_LANES_MAX + 1}, WF_INVALID, "lanes"},
+    {"small chunks", {.chunk_bytes = 100}, WF_INVALID, "chunks of 100 bytes"},
+    {"a budget for less than two chunks", {.transit_bytes = 1 << 20}, WF_INVALID, "two chunks"},
+    {"no library there", {.library = "/nowhere"}, WF_UNSUPPORTED, "/nowhere"},
+    {"a file that is no library", {.library = "/etc/hostname"}, WF_UNSUPPORTED, "/etc/hostname"},
+};
+
+Test(ucx, options_are_checked)
+{
+    for (size_t i = 0; i < sizeof option_rows / sizeof option_rows[0]; i++) {
+        const struct option_row *row = &option_rows[i];
+        struct wf_error error = {.text = ""};
+        char said[2000] = "";
+        cr_assert_eq(try_new(&row->options, said, &error), row->status, "%s: %s", row->name,
+                     error.text);
+        cr_assert_not_null(strstr(row->status == WF_OK ? said : error.text, row->said),
+                           "%s: '%s%s'", row->name, said, error.text);
+    }
+}
+
+Test(ucx, a_copy_that_the_process_has_is_named)
+{
+    struct wf_error error = {.text = ""};
+    char said[2000] = "", folder[] = "/tmp/weft-ucx-XXXXXX", path[64];
+    cr_assert_not_null(dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL));
+    cr_assert_eq(try_new(NULL, said, &error), WF_OK, "%s", error.text);
+    cr_assert_not_null(strstr(said, "had loaded it already"), "%s", said);
+    /* Another copy beside it would run with the first one's parts. */
+    cr_assert_not_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/libucp.so.0", folder);
+    FILE *file = fopen(path, "w");
+    fclose(file);
+    const struct wf_transport_ucx_options options = {.library = folder};
+    cr_assert_eq(try_new(&options, said, &error), WF_UNSUPPORTED);
+    cr_assert_not_null(strstr(error.text, folder), "%s", error.text);
+    cr_assert_not_null(strstr(error.text, "has loaded another"), "%s", error.text);
+    unlink(path);
+    rmdir(folder);
+}
+
+Test(ucx, what_it_selected_is_told)
+{
+    struct world world;
+    open_world(&world, &world_ucx_tcp);
+    const char *said = world.transport->ops->describe(world.transport);
+    cr_assert_not_null(strstr(said, "tcp/"), "%s", said);
+    cr_assert_null(strstr(said, "one-sided"), "%s", said);
+    close_world(&world);
+}
+
+/* --- sleeping ----------------------------------------------------------------------------------
+ */
+
+static struct wf_loop *timed_loop;
+
+static void stop_on_time(struct wf_timer *timer)
+{
+    (void)timer;
+    wf_loop_stop(timed_loop);
+}
+
+/* No timer is armed while reads go on, so one wake-up lost would be a test that never ends. */
+Test(ucx, a_loop_sleeps_and_is_woken, .timeout = 60)
+{
+    struct world world;
+    FOR_EACH_KIND(&world)
+    {
+        enum { READS = 100, BYTES = 300000 };
+        uint8_t *target = malloc(BYTES);
+        stops_loop = true;
+        for (int i = 0; i < READS; i++) {
+            struct reading reading;
+            start(&world, &reading, world.remote, target, (uint64_t)i * 1000, BYTES);
+            while (world.done_count == 0) {
+                wf_loop_run(world.loop);
+            }
+            cr_assert_eq(reading.read.status, WF_OK, "%s", reading.read.text);
+            cr_assert_eq(target[BYTES - 1], byte_at((uint64_t)i * 1000 + BYTES - 1));
+        }
+        stops_loop = false;
+        struct wf_loop_stats before = wf_loop_stats(world.loop);
+        struct wf_timer timer = {.fire = stop_on_time, .name = "the test"};
+        timed_loop = world.loop;
+        wf_timer_arm(world.loop, &timer, wf_loop_now_ns(world.loop) + 300 * MS);
+        wf_loop_run(world.loop);
+        struct wf_loop_stats stats = wf_loop_stats(world.loop);
+        cr_assert_gt(before.sleeps, 0, "%s", world.kind->name);
+        cr_assert_leq(stats.sleeps - before.sleeps, 8, "%s: %llu sleeps of an idle loop",
+                      world.kind->name, (unsigned long long)(stats.sleeps - before.sleeps));
+        free(target);
+    }
+}
+
+/* --- credits -----------------------------------------------------------------------------------
+ */
+
+Test(ucx, bytes_in_flight_stay_within_the_budget)
+{
+    struct world world;
+    FOR_EACH_KIND(&world)
+    {
+        uint8_t *target = malloc(WORLD_BYTES);
+        struct reading reading;
+        start(&world, &reading, world.remote, target, 0, WORLD_BYTES);
+        cr_assert(world.kind->run(&world, one_done));
+        cr_assert_eq(reading.read.status, WF_OK, "%s", reading.read.text);
+        const struct ucx_reader *reader = &inside(&world)->reader;
+        cr_assert_leq(reader->flight_max, UCX_TEST_TRANSIT);
+        cr_assert_geq(reader->flight_max, UCX_TEST_TRANSIT / 2, "the budget is used");
+        cr_assert_eq(reader->flight_bytes, 0, "all credits came back");
+        cr_assert_eq(reader->rebuilds, 0);
+        check_bytes(target, 0, WORLD_BYTES);
+        free(target);
+    }
+}
+
+/* --- sources that freeze -----------------------------------------------------------------------
+ */
+
+static struct reading *watched;
+
+static bool some_bytes(struct world *world)
+{
+    (void)world;
+    return watched->read.bytes > 0;
+}
+
+static void turn_for(struct world *world, uint64_t ns)
+{
+    uint64_t until_ns = wf_loop_now_ns(world->loop) + ns;
+    while (wf_loop_now_ns(world->loop) < until_ns) {
+        wf_loop_turn(world->loop);
+    }
+}
+
+/* Stopped in the middle of a transfer; the buffer is the caller's as soon as done is there, even
+ * when the source goes on later. */
+static void check_frozen(struct world *world, bool by_cancel)
+{
+    uint8_t *target = malloc(WORLD_BYTES);
+    struct reading reading;
+    start(world, &reading, world->remote, target, 0, WORLD_BYTES);
+    if (!by_cancel) {
+        world->transport->ops->cancel(world->transport, &reading.read);
+        cr_assert(world->kind->run(world, one_done));
+        start(world, &reading, world->remote, target, 0, WORLD_BYTES);
+    }
+    watched = &reading;
+    cr_assert(world->kind->run(world, some_bytes));
+    kill(world_ucx_source(world), SIGSTOP);
+    if (by_cancel) {
+        world->transport->ops->cancel(world->transport, &reading.read);
+    } else {
+        ucx_read_fail(reading.read.transport_data, WF_TIMED_OUT, 0, "the deadline passed");
+    }
+    cr_assert(world->kind->run(world, one_done), "%s", world->kind->name);
+    enum wf_status wanted = by_cancel ? WF_CANCELLED : WF_TIMED_OUT;
+    cr_assert_eq(reading.read.status, wanted, "%s: %s", world->kind->name, reading.read.text);
+    memset(target, 0xa5, WORLD_BYTES);
+    kill(world_ucx_source(world), SIGCONT);
+    turn_for(world, 300 * MS);
+    check_untouched(target, WORLD_BYTES);
+    start(world, &reading, world->remote, target, 0, WORLD_BYTES);
+    cr_assert(world->kind->run(world, one_done), "%s: no answer after the freeze",
+              world->kind->name);
+    cr_assert_eq(reading.read.status, WF_OK, "%s: %s", world->kind->name, reading.read.text);
+    check_bytes(target, 0, WORLD_BYTES);
+    free(target);
+}
+
+Test(ucx, cancel_is_a_barrier_when_the_source_froze, .timeout = 60)
+{
+    struct world world;
+    FOR_EACH_KIND(&world)
+    {
+        check_frozen(&world, true);
+    }
+}
+
+Test(ucx, a_deadline_is_a_barrier_when_the_source_froze, .timeout = 60)
+{
+    struct world world;
+    FOR_EACH_KIND(&world)
+    {
+        check_frozen(&world, false);
+    }
+}
+
+Test(ucx, a_source_that_does_not_answer_times_out)
+{
+    struct world world;
+    FOR_EACH_KIND(&world)
+    {
+        uint8_t target[1000];
+        struct reading reading;
+        kill(world_ucx_source(&world), SIGSTOP);
+        start(&world, &reading, world.remote, target, 0, sizeof target);
+        world.transport->ops->cancel(world.transport, &reading.read);
+        cr_assert(world.kind->run(&world, one_done));
+        reading.read.deadline_ns = wf_loop_now_ns(world.loop) + 50 * MS;
+        world.done_count = 0;
+        world.transport->ops->read(world.transport, &reading.read);
+        cr_assert(world.kind->run(&world, one_done));
+        cr_assert_eq(reading.read.status, WF_TIMED_OUT, "%s", reading.read.text);
+        cr_assert_eq(reading.read.failed_op, 0);
+        kill(world_ucx_source(&world), SIGCONT);
+        check_alive(&world);
+    }
+}
+
+/* One source freezes in the middle of a chunk; what is read from another meanwhile is whole. */
+Test(ucx, another_source_is_not_disturbed, .timeout = 60)
+{
+    struct world world, other;
+    open_world(&world, &world_ucx_tcp);
+    memset(&other, 0, sizeof other);
+    other.kind = &world_ucx_tcp;
+    cr_assert(world_ucx_tcp.open(&other));
+    struct wf_import second;
+    cr_assert_eq(import(&world, &other.handle, WORLD_BYTES, &second), WF_OK, "%s",
+                 second.error.text);
+    uint8_t *frozen = malloc(WORLD_BYTES), *whole = malloc(WORLD_BYTES);
+    struct reading slow, good;
+    start(&world, &slow, world.remote, frozen, 0, WORLD_BYTES);
+    watched = &slow;
+    cr_assert(world.kind->run(&world, some_bytes));
+    kill(world_ucx_source(&world), SIGSTOP);
+    start(&world, &good, second.remote, whole, 0, WORLD_BYTES);
+    world.transport->ops->cancel(world.transport, &slow.read);
+    for (int rounds = 0; rounds < 20 && slow.read.transport_data != NULL; rounds++) {
+        while (good.read.transport_data != NULL && slow.read.transport_data != NULL) {
+            wf_loop_turn(world.loop);
+        }
+        if (good.read.transport_data == NULL) {
+            cr_assert_eq(good.read.status, WF_OK, "%s", good.read.text);
+            check_bytes(whole, 0, WORLD_BYTES);
+            memset(whole, 0, WORLD_BYTES);
+            turn_for(&world, 50 * MS);
+            start(&world, &good, second.remote, whole, 0, WORLD_BYTES);
+        }
+    }
+    while (good.read.transport_data != NULL) {
+        wf_loop_turn(world.loop);
+    }
+    cr_assert_null(slow.read.transport_data);
+    cr_assert_eq(good.read.status, WF_OK, "%s", good.read.text);
+    check_bytes(whole, 0, WORLD_BYTES);
+    turn_for(&world, MS);
+    kill(world_ucx_source(&world), SIGCONT);
+    world.transport->ops->release_region(world.transport, second.remote);
+    world_ucx_tcp.close(&other);
+    close_world(&world);
+    free(frozen);
+    free(whole);
+}
+
+/* --- what a source does not believe ------------------------------------------------------------
+ */
+
+/* Reads 100 bytes after `lie` was told; the source must say no, and go on serving. */
+static void expect_refusal(struct world *world, const char *name, const char *why)
+{
+    uint8_t target[100];
+    struct reading reading;
+    start(world, &reading, world->remote, target, 0, sizeof target);
+    cr_assert(world->kind->run(world, one_done), "%s", name);
+    cr_assert_eq(reading.read.status, WF_REFUSED, "%s: %s", name, reading.read.text);
+    cr_assert_not_null(strstr(reading.read.text, why), "%s: %s", name, reading.read.text);
+}
+
+Test(ucx, a_source_checks_what_it_is_asked)
+{
+    struct world world;
+    open_world(&world, &world_ucx_tcp);
+    struct ucx_remote *remote = (struct ucx_remote *)world.remote;
+    uint64_t region = remote->region;
+    remote->region = 77;
+    expect_refusal(&world, "another region", "a region that is not there");
+    remote->region = region;
+
+    uint8_t target[100];
+    struct reading reading;
+    remote->base.len_bytes = UINT64_C(1) << 40;
+    start(&world, &reading, world.remote, target, 0, sizeof target);
+    cr_assert(world.kind->run(&world, one_done));
+    cr_assert_eq(reading.read.status, WF_OK);
+    reading.src.len_bytes = UINT64_C(1) << 40;
+    reading.op.box.src_offset = WORLD_BYTES - 50;
+    world.done_count = 0;
+    world.transport->ops->read(world.transport, &reading.read);
+    cr_assert(world.kind->run(&world, one_done));
+    cr_assert_eq(reading.read.status, WF_REFUSED, "%s", reading.read.text);
+    cr_assert_not_null(strstr(reading.read.text, "outside its region"), "%s", reading.read.text);
+    remote->base.len_bytes = WORLD_BYTES;
+    check_alive(&world);
+    close_world(&world);
+}
+
+Test(ucx, a_source_survives_nonsense)
+{
+    struct world world;
+    open_world(&world, &world_ucx_tcp);
+    struct ucx *ucx = inside(&world);
+    struct ucx_peer *peer = ((struct ucx_remote *)world.remote)->peer;
+    uint64_t seed = 1;
+    for (int i = 0; i < 3000; i++) {
+        uint8_t body[600];
+        for (size_t b = 0; b < sizeof body; b++) {
+            seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
+            body[b] = (uint8_t)(seed >> 56);
+        }
+        struct ucx_head head = {.kind = (uint8_t)(1 + i % (UCX_KIND_LIMIT - 1)),
+                                .lane = body[0],
+                                .count = body[1],
+                                .len_bytes = body[2],
+                                .region = body[3] % 3,
+                                .tag = UINT64_MAX - (uint64_t)i};
+        if (head.kind == UCX_BYE) {
+            continue; /* that one is believed */
+        }
+        memcpy(head.source, peer->handle.life, UCX_LIFE_BYTES);
+        memcpy(head.reader, ucx->reader.life, UCX_LIFE_BYTES);
+        head.reader[0] ^= i % 5 == 0;
+        ucx_say(&ucx->reader.worker, peer->eps[0], UCX_AM_TO_SOURCE, &head, body, body[4] * 2u);
+        wf_loop_turn(world.loop);
+    }
+    check_alive(&world);
+    close_world(&world);
+}
+
+Test(ucx, a_handle_of_an_earlier_life_is_refused)
+{
+    struct world world;
+    open_world(&world, &world_ucx_tcp);
+    struct ucx_handle parts;
+    struct wf_handle stale;
+    struct wf_import got;
+    cr_assert_eq(ucx_handle_decode(&world.handle, &parts, NULL), WF_OK);
+    parts.life[3] ^= 1;
+    cr_assert_eq(ucx_handle_encode(&parts, &stale, NULL), WF_OK);
+    cr_assert_eq(import(&world, &stale, WORLD_BYTES, &got), WF_PEER_LOST);
+    cr_assert_not_null(strstr(got.error.text, "earlier life"), "%s", got.error.text);
+    check_alive(&world);
+    close_world(&world);
+}
+
+Test(ucx, a_source_that_died_is_lost_in_the_middle, .timeout = 60)
+{
+    struct world world;
+    FOR_EACH_KIND(&world)
+    {
+        uint8_t *target = malloc(WORLD_BYTES);
+        struct reading reading;
+        start(&world, &reading, world.remote, target, 0, WORLD_BYTES);
+        watched = &reading;
+        cr_assert(world.kind->run(&world, some_bytes));
+        world.kind->kill_source(&world);
+        cr_assert(world.kind->run(&world, one_done), "%s", world.kind->name);
+        cr_assert_eq(reading.read.status, WF_PEER_LOST, "%s: %s", world.kind->name,
+                     reading.read.text);
+        memset(target, 0xa5, WORLD_BYTES);
+        turn_for(&world, 100 * MS);
+        check_untouched(target, WORLD_BYTES);
+        free(target);
+    }
+}
