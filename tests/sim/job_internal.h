@@ -71,7 +71,7 @@ struct job {
     struct job_server servers[JOB_SERVERS_MAX], *current; /* current: the newest */
     uint32_t server_count, server_disk;
     struct wf_meta_server *server; /* current->server; NULL: it is dead */
-    bool server_ended, server_recovers;
+    bool server_ended, server_recovers, journal_was_lost;
     uint64_t server_restart_ns;
     bool write_armed;
     enum wf_sim_write write_what;
