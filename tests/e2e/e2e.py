@@ -266,8 +266,8 @@ def stop_mid_transfer(job, pid, versions):
     raise Failed("no transfer could be stopped in its middle: " + job.text[-2000:])
 
 
-def kill_case(side, rank, work, versions=8):
-    job = Watched(work.job(versions=versions))
+def kill_case(side, rank, work, versions=8, extra=""):
+    job = Watched(work.job(versions=versions, extra=extra))
     job.until(r"version 1 of \d+ committed")
     slow = child_pid(job.process.pid, "--rank", "infer:3")
     version = stop_mid_transfer(job, slow, versions)

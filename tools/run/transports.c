@@ -7,6 +7,8 @@
 #include "transports/fault.h"
 #include "transports/ucx.h"
 
+enum { CHUNK_BYTES = 1 << 20, CHUNKS_MIN = 8 };
+
 static enum wf_status open_ucx(struct wf_loop *loop, const struct wf_job_file *job,
                                const struct wf_run_transports_options *options,
                                struct wf_transport **out, struct wf_error *error)
@@ -16,7 +18,11 @@ static enum wf_status open_ucx(struct wf_loop *loop, const struct wf_job_file *j
         own[i] = (struct wf_transport_ucx_option){job->transport.ucx[i].name,
                                                   job->transport.ucx[i].value};
     }
+    /* Some chunks of a small budget have to fit into it; the job file gives all ranks the same. */
+    uint64_t chunk = job->transport.transit_bytes / CHUNKS_MIN;
+    chunk = chunk < WF_UCX_CHUNK_MIN ? WF_UCX_CHUNK_MIN : chunk < CHUNK_BYTES ? chunk : CHUNK_BYTES;
     const struct wf_transport_ucx_options ucx = {.transit_bytes = job->transport.transit_bytes,
+                                                 .chunk_bytes = (uint32_t)chunk,
                                                  .host = options->host,
                                                  .options = own,
                                                  .option_count = job->transport.ucx_count};
