@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SERVER_START_MS = 10000, STARTS_MAX = 2 };
+enum { SERVER_START_MS = 10000, STARTS_MAX = 2, FAR_STARTS_MAX = 4, LOST_BY_SHELL = 255 };
 
 /* --- starting --------------------------------------------------------------------------------- */
 static enum wf_status start_child(struct parent *p, struct wf_child *child, struct wf_error *error)
@@ -292,15 +292,16 @@ static void child_ended(void *user, struct wf_child *child, bool clean, const ch
     bool ending = p->state == STOPPING || p->state == FINISHING;
     /* Whoever ends by itself has said why, and would do so again. */
     bool crashed = WIFSIGNALED(child->exit_status) && WTERMSIG(child->exit_status) != SIGTERM;
-    /* A remote shell says 255 when it lost what it had started; at first it may never have had it.
-     */
-    crashed = crashed || (child->far_host != NULL && p->settled > 0 &&
-                          WIFEXITED(child->exit_status) && WEXITSTATUS(child->exit_status) == 255);
+    /* A remote shell says 255 when it did not get through, as where too many ask a host at once,
+     * and when it lost what it had started. */
+    bool far = child->far_host != NULL;
+    crashed = crashed || (far && WIFEXITED(child->exit_status) &&
+                          WEXITSTATUS(child->exit_status) == LOST_BY_SHELL);
     char line[200], name[60];
     name_child(child, name, sizeof name);
     if (!clean && (p->state != STOPPING || crashed)) {
         bool again = crashed && p->state != STOPPING && child->kind != WF_CHILD_SERVER &&
-                     child->starts < STARTS_MAX;
+                     child->starts < (far ? FAR_STARTS_MAX : STARTS_MAX);
         snprintf(line, sizeof line, "%s %s%s", name, text, again ? "; starting it again" : "");
         wf_parent_complain(p, line);
         if (again && start_again(p, child)) {
