@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "tools/doctor/doctor.h"
+#include "tools/doctor/ucx_probe.h"
 
 enum { COPIES_MAX = 16 };
 
@@ -117,7 +118,8 @@ static void tell_copies(struct wf_doctor *doctor, const struct copies *copies, c
     }
 }
 
-static void look_at_ucx(struct wf_doctor *doctor)
+/* False: there is none. */
+static bool look_at_ucx(struct wf_doctor *doctor)
 {
     const char *wanted = getenv("WEFT_UCX_LIBRARY");
     char given[PATH_MAX] = "", used[PATH_MAX];
@@ -134,7 +136,7 @@ static void look_at_ucx(struct wf_doctor *doctor)
             wf_doctor_add(doctor, "ucx", WF_DOCTOR_MISSING, "UCX: %s", dlerror());
         wf_doctor_costs(finding, "only shared memory is left: no job over several hosts");
         wf_doctor_remedy(finding, "install UCX (Debian: libucx0) or name it in WEFT_UCX_LIBRARY");
-        return;
+        return false;
     }
     unsigned major = 0, minor = 0, patch = 0;
     void (*version)(unsigned *, unsigned *, unsigned *) =
@@ -157,6 +159,30 @@ static void look_at_ucx(struct wf_doctor *doctor)
     find_copies(copies);
     tell_copies(doctor, copies, used);
     free(copies);
+    return true;
+}
+
+/* What UCX reaches between two processes of this host. */
+static const struct {
+    const char *id, *transports, *what;
+} probes[] = {{"ucx.tcp", "tcp", "UCX over TCP, two processes"},
+              {"ucx.host", NULL, "UCX by its own choice, two processes"}};
+
+enum { PROBES = sizeof probes / sizeof probes[0] };
+
+static void tell_probe(struct wf_doctor *doctor, int i, const struct wf_ucx_probe *probe)
+{
+    struct wf_finding *finding = wf_doctor_add(
+        doctor, probes[i].id, probe->good ? WF_DOCTOR_OK : WF_DOCTOR_MISSING, "%s", probes[i].what);
+    size_t len = strlen(finding->found);
+    if (probe->good) {
+        snprintf(finding->found + len, sizeof finding->found - len, ": %.1f GB/s%s%s",
+                 probe->bytes_per_s * 1e-9, probe->text[0] != '\0' ? "; " : "", probe->text);
+        wf_doctor_value(finding, probe->bytes_per_s * 1e-9, "GB/s");
+    } else {
+        snprintf(finding->found + len, sizeof finding->found - len, ": %s", probe->text);
+        wf_doctor_costs(finding, "no job over several hosts");
+    }
 }
 
 /* --- CUDA and NCCL ---------------------------------------------------------------------------- */
@@ -214,8 +240,15 @@ static void look_at_nccl(struct wf_doctor *doctor)
 
 void wf_doctor_libraries(struct wf_doctor *doctor)
 {
+    struct wf_ucx_probe results[PROBES];
     doctor->group = "libraries";
-    look_at_ucx(doctor);
+    for (int i = 0; i < PROBES; i++) { /* before this process has UCX, for children to inherit */
+        wf_ucx_probe_run(probes[i].transports, &results[i]);
+    }
+    bool found = look_at_ucx(doctor);
+    for (int i = 0; found && i < PROBES; i++) {
+        tell_probe(doctor, i, &results[i]);
+    }
     look_at_cuda(doctor);
     look_at_nccl(doctor);
 }
