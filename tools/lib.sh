@@ -2,7 +2,7 @@
 
 WEFT_BUILD_PACKAGES="gcc libc6-dev meson ninja-build pkg-config python3 python3-venv
 libevent-dev libmsgpack-dev libcyaml-dev libyaml-dev libjson-c-dev libmicrohttpd-dev libsodium-dev libxxhash-dev libucx-dev"
-WEFT_TEST_PACKAGES="$WEFT_BUILD_PACKAGES libcriterion-dev clang-format"
+WEFT_TEST_PACKAGES="$WEFT_BUILD_PACKAGES libcriterion-dev clang-format iproute2 nftables"
 
 say() { printf '\n== %s\n' "$*"; }
 

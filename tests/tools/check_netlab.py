@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""check_netlab.py WEFT - tools/netlab makes its hosts, limits and faults its links, and leaves nothing behind.
+
+Skipped (status 77) where namespaces cannot be made.
+"""
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+WEFT = os.path.abspath(sys.argv[1])
+NETLAB = os.path.abspath("tools/netlab")
+
+
+def check(condition, what, detail=""):
+    if not condition:
+        print(f"  FAILED: {what} {detail}", flush=True)
+        sys.exit(1)
+    print(f"  ok: {what}", flush=True)
+
+
+def netlab(*words):
+    done = subprocess.run([NETLAB, *words], capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def can():
+    missing = [program for program in ("unshare", "nsenter", "ip", "tc", "nft") if shutil.which(program) is None]
+    if missing:
+        return f"{', '.join(missing)} is missing (Debian: util-linux, iproute2, nftables)"
+    status, text = netlab("up", "2", "true")
+    return "" if status == 0 else f"no network namespaces here: {text.strip()}"
+
+
+def reaches(source, target):
+    """A shell line that says whether a connection from one host gets to the other's kernel."""
+    probe = (f"import socket\ntry: socket.create_connection(('10.77.0.{target + 1}', 9), timeout=1)\n"
+             "except ConnectionRefusedError: print('there')\nexcept OSError: print('nothing')")
+    return f"{NETLAB} exec h{source} {sys.executable} -c \"{probe}\""
+
+
+def links():
+    status, text = netlab("up", "3", "--rate", "200mbit", NETLAB, "measure", "h0", "h2", "--seconds", "1")
+    rate = re.search(r"h0 -> h2 +([0-9.]+) Mbit/s", text)
+    check(status == 0 and rate and 100 < float(rate.group(1)) < 240, "a link has the rate that was asked for", text)
+    script = (f"{reaches(0, 1)}; {NETLAB} partition h0 h1; {reaches(0, 1)}; {reaches(0, 2)}; {NETLAB} heal; {reaches(1, 0)}; "
+              f"{NETLAB} cut h1; {reaches(0, 1)}; {NETLAB} heal; {NETLAB} partition h0 h1 --one-way; {reaches(1, 0)}; "
+              f"{NETLAB} partition h0 h9")
+    _, text = netlab("up", "3", "sh", "-c", script)
+    # One way: the answer to a connection does not come back either.
+    check(text.split("\n")[:6] == ["there", "nothing", "there", "there", "nothing", "nothing"], "faults come and go", text)
+    check("no host h9" in text, "a host that is not there is named", text)
+
+
+def processes(mark):
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as text:
+                if mark.encode() in text.read():
+                    found.append(int(pid))
+        except OSError:
+            pass
+    return found
+
+
+def teardown():
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        mark = f"WEFT_NETLAB_MARK={os.getpid()}.{number}"
+        lab = subprocess.Popen([NETLAB, "up", "2", "sh", "-c", "echo up; sleep 1000"], stdout=subprocess.PIPE, text=True,
+                               env=dict(os.environ, **dict([mark.split("=")])))
+        check(lab.stdout.readline() == "up\n" and len(processes(mark)) >= 5, "a lab runs")
+        lab.send_signal(number)
+        lab.wait(timeout=30)
+        limit = time.monotonic() + 15
+        while processes(mark) and time.monotonic() < limit:
+            time.sleep(0.02)
+        check(not processes(mark), f"{signal.Signals(number).name} takes everything away", processes(mark))
+
+
+def job():
+    with tempfile.TemporaryDirectory(prefix="weft-netlab-") as folder:
+        model, path = os.path.join(folder, "model"), os.path.join(folder, "job.yaml")
+        subprocess.run([WEFT, "make-checkpoint", "--model", "tests/golden/models/tiny-qwen3.json", "--out", model], check=True,
+                       stdout=subprocess.DEVNULL)
+        with open(path, "w") as out:
+            out.write(f'job: netlab\nmodel: {model}\ntrain: {{spec: "megatron:pp=2"}}\ninfer: {{spec: "vllm:tp=2"}}\n'
+                      "run: {versions: 3, readers: false}\n")
+        status, text = netlab("up", "1", NETLAB, "run", path, "--weft", WEFT, "--place", "engine0=h0", "--seconds", "0")
+        check(status == 0 and text.endswith("ok\n"), "a job on one host of a lab", text)
+
+
+def main():
+    why = can()
+    if why:
+        print(f"skipped: {why}")
+        return 77
+    links()
+    teardown()
+    job()
+    return 0
+
+
+sys.exit(main())
