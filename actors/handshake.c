@@ -80,11 +80,14 @@ void wf_handshake_open(struct wf_handshake *h, struct wf_env *env, uint64_t conn
     wf_frame_send(env, conn, WF_FRAME_challenge, &h->challenge, -1); /* gone: CLOSED says so */
 }
 
-static const char *name_of(const struct wf_frame_prove *prove)
+static void name_of(const struct wf_frame_prove *prove, char name_out[48])
 {
-    return prove->role == WF_ROLE_OBSERVER ? "an observer"
-           : prove->side == WF_TRAIN       ? "a train rank"
-                                           : "an infer rank";
+    if (prove->role == WF_ROLE_OBSERVER) {
+        snprintf(name_out, 48, "an observer");
+    } else {
+        snprintf(name_out, 48, "%s rank %" PRIu64, prove->side == WF_TRAIN ? "train" : "infer",
+                 prove->rank);
+    }
 }
 
 static enum wf_status check_prove(struct wf_handshake *h, const struct wf_token *token,
@@ -92,6 +95,8 @@ static enum wf_status check_prove(struct wf_handshake *h, const struct wf_token 
 {
     const struct wf_frame_prove *p = &h->prove;
     uint8_t expected[WF_TOKEN_BYTES];
+    char name[48];
+    name_of(p, name);
     if (p->proto_min > WF_PROTOCOL_MAX || p->proto_max < WF_PROTOCOL_MIN) {
         return wf_error_set(error, WF_PROTOCOL,
                             "protocol versions %" PRIu64 " to %" PRIu64
@@ -101,16 +106,16 @@ static enum wf_status check_prove(struct wf_handshake *h, const struct wf_token 
     bool any = p->role == WF_ROLE_OBSERVER && p->job[0] == '\0';
     if (!any && strcmp(p->job, job) != 0) {
         return wf_error_set(error, WF_REFUSED,
-                            "%s of job \"%s\" came to another job: check the address", name_of(p),
+                            "%s of job \"%s\" came to another job: check the address", name,
                             p->job);
     }
     proof(h, token, by_connector, expected);
     if (p->channel != channel || p->nonce_len != WF_NONCE_MAX || p->proof_len != sizeof expected ||
         !wf_token_equal(p->proof, expected)) {
         return wf_error_set(error, WF_REFUSED,
-                            "%s (rank %" PRIu64 ") of job \"%s\" did not prove that it knows the "
-                            "job's token: give it the same --token-file as the server",
-                            name_of(p), p->rank, p->job);
+                            "%s of job \"%s\" did not prove that it knows the job's token: give it "
+                            "the same --token-file as the server",
+                            name, p->job);
     }
     return WF_OK;
 }

@@ -15,6 +15,7 @@ enum { WF_EXIT_OK = 0, WF_EXIT_FAILED = 1, WF_EXIT_USAGE = 2 };
 #define WF_COMMAND_MAP(X) \
     X("run", wf_cmd_run, "run a whole job on this host, or one rank of it") \
     X("server", wf_cmd_server, "run the MetaServer of a job") \
+    X("status", wf_cmd_status, "say what a running job is doing, and who waits for whom") \
     X("plan", wf_cmd_plan, "plan a job without data: boxes, bytes, balance, proof") \
     X("layout", wf_cmd_layout, "show what a rank holds, or check layouts against fixtures") \
     X("bench", wf_cmd_bench, "measure one thing beside its physical limit") \

@@ -197,13 +197,25 @@ static enum wf_status make_token(const char *path, struct wf_env *env, struct wf
     return status;
 }
 
+static bool has_token(const char *job, char path_out[WF_PATH_MAX])
+{
+    struct wf_error error;
+    return job[0] != '\0' && run_path(path_out, &error, "/%s.token", job) == WF_OK &&
+           access(path_out, F_OK) == 0;
+}
+
 enum wf_status wf_token_of_job(const char *argument, const struct wf_job_file *file,
                                const char *job, struct wf_env *env, char path_out[WF_PATH_MAX],
                                struct wf_token *token_out, struct wf_error *error)
 {
     const char *told = told_path(argument, file);
     enum wf_status status = WF_OK;
-    if (told == NULL) {
+    if (told == NULL && env == NULL && !has_token(job, path_out)) {
+        status = wf_error_set(error, WF_INVALID,
+                              "no token of %s%s is here: give the server's --token-file, or set "
+                              "WEFT_TOKEN_FILE",
+                              job[0] != '\0' ? "job " : "that job", job);
+    } else if (told == NULL) {
         status = run_path(path_out, error, "/%s.token", job);
         if (status == WF_OK && access(path_out, F_OK) != 0) {
             status = make_token(path_out, env, error);

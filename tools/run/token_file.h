@@ -21,7 +21,8 @@
 enum wf_status wf_token_load(const char *path, struct wf_token *token_out, struct wf_error *error);
 /* The token of a process of `job`, and the file that has it: what `argument` (NULL: nothing), the
  * job's key or the environment says, else the run folder's, which is made with random bytes of
- * `env` if it is not there. `file` is the job file, or NULL. */
+ * `env` if it is not there. `file` is the job file, or NULL. Without `env` (NULL) nothing is made,
+ * and `job` may be "". INVALID: there is no token, and the sentence says how to give one. */
 enum wf_status wf_token_of_job(const char *argument, const struct wf_job_file *file,
                                const char *job, struct wf_env *env, char path_out[WF_PATH_MAX],
                                struct wf_token *token_out, struct wf_error *error);
