@@ -107,7 +107,8 @@ struct wf_env_ops {
                               uint64_t *conn_out, struct wf_error *error);
     /* For a listener, right after `listen`: whoever it accepts is a *stranger* until its owner
      * trusts the connection. A stranger may send one frame of WF_STRANGER_FRAME_MAX bytes and has
-     * WF_STRANGER_NS; more, or later, is closed with PROTOCOL. There are WF_STRANGERS_MAX of them;
+     * WF_STRANGER_NS; more, or later, is closed with PROTOCOL. There are WF_STRANGERS_MAX of them
+     * (or half of the files that this process might open when the env was made, if that is less);
      * one more, or one for whom there is no descriptor, takes the place of the oldest, once that
      * had WF_STRANGER_GRACE_NS (the simulator has neither time nor number of them). `foreign` (or
      * NULL: they get an answer in HTTP and are closed) gets WF_WIRE_FOREIGN. */

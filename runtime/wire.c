@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { WIRE_SLOT_BITS = 16, WIRE_SLOTS_MAX = 1 << WIRE_SLOT_BITS };
@@ -362,10 +363,18 @@ void wire_close(struct wire *wire, uint64_t conn_or_listener)
     }
 }
 
+/* Strangers may not have the descriptors that ranks, files and listeners need. */
+static uint32_t strangers_max(void)
+{
+    struct rlimit files;
+    bool few = getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur / 2 < WF_STRANGERS_MAX;
+    return few ? (uint32_t)files.rlim_cur / 2 : WF_STRANGERS_MAX;
+}
+
 enum wf_status wire_init(struct wire *wire, struct wf_env *env, struct wf_loop *loop,
                          uint64_t frame_timeout_ns, struct wf_error *error)
 {
-    *wire = (struct wire){.env = env, .loop = loop};
+    *wire = (struct wire){.env = env, .loop = loop, .strangers_max = strangers_max()};
     wire->frame_timeout_ns = frame_timeout_ns != 0 ? frame_timeout_ns : WIRE_FRAME_TIMEOUT_NS;
     wire->scratch = malloc(WIRE_SCRATCH_BYTES);
     if (wire->scratch == NULL) {

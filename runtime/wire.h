@@ -32,6 +32,7 @@ enum {
     WIRE_UNRELEASED_BYTES = 16 << 20, /* of one connection, beside WF_UNRELEASED_MAX */
     WIRE_PARTIAL_TOTAL = 256 << 20,   /* room for half frames of all connections */
     WIRE_PROGRESS_BYTES = 64 << 10,   /* so much of a frame restarts its deadline */
+    WIRE_LINGER_BYTES = 1 << 20,      /* read away of a closed connection: then it is cut off */
     WIRE_LAST_READS = 64,             /* of a connection whose env goes */
     WIRE_BACKLOG = 4096,
     WIRE_LISTENERS_MAX = 64,
@@ -87,6 +88,7 @@ struct wire_conn {
     size_t header_len;
     struct wf_wire_msg *partial; /* owns; the frame that is coming, once its header is complete */
     size_t partial_cap, partial_len, frame_len, progress;
+    size_t lingered;      /* bytes read away */
     int partial_fd;       /* came with the frame that is coming */
     bool started_in_read; /* its first byte was in the bytes being parsed */
     /* writing */
@@ -125,7 +127,7 @@ struct wire {
     uint32_t conn_count, listener_count;
     uint64_t partial_bytes;
     struct wire_conn *oldest_stranger, *newest_stranger;
-    uint32_t stranger_count;
+    uint32_t stranger_count, strangers_max;
     struct wire_connect *resolving; /* list: whose jobs are out */
     uint8_t *scratch;
 };

@@ -213,7 +213,7 @@ static void listener_ready(struct wf_watch *watch, unsigned events)
     struct wire_listener *listener = (struct wire_listener *)watch;
     struct wire *wire = listener->wire;
     for (int i = 0; i < WIRE_ACCEPTS_PER_TURN; i++) {
-        if (wire->stranger_count >= WF_STRANGERS_MAX && listener->guarded &&
+        if (wire->stranger_count >= wire->strangers_max && listener->guarded &&
             !stranger_give_way(wire)) {
             accept_pause(listener, "too many have come at once");
             return;

@@ -323,6 +323,11 @@ static bool read_once(struct wire_conn *conn, bool *more_out)
         if (fd >= 0) {
             close(fd);
         }
+        conn->lingered += (size_t)got;
+        if (conn->lingered > WIRE_LINGER_BYTES) { /* whoever still sends so much does not listen */
+            wire_conn_free(conn);
+            return false;
+        }
         return true;
     }
     return received(conn, (size_t)got, direct, fd);

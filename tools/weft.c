@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "tools/commands.h"
@@ -47,6 +48,17 @@ static void claim_standard_descriptors(void)
     }
 }
 
+/* One connection a rank, and strangers: the usual soft limit of 1,024 is for programs that use
+ * select(), which nothing here does. */
+static void raise_descriptors(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files); /* refused: the soft limit stays */
+    }
+}
+
 int main(int argc, char **argv)
 {
     claim_standard_descriptors();
@@ -65,6 +77,7 @@ int main(int argc, char **argv)
         printf("weft %s\n", WEFT_VERSION);
         return WF_EXIT_OK;
     }
+    raise_descriptors();
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         if (strcmp(argv[1], commands[i].name) == 0) {
             return commands[i].run(argc - 1, argv + 1);
