@@ -30,7 +30,7 @@
 
 enum {
     RECEIVER_SLOTS = 2,
-    RECEIVER_READS_OPEN = 2, /* one that moves and the next, so that no thread waits between */
+    RECEIVER_MAPPED_OPEN = 2, /* one that moves and the next, so that no thread waits between */
     RECEIVER_RETRY_MIN_NS = 20 * 1000 * 1000,
     RECEIVER_RETRY_MAX_NS = 1000 * 1000 * 1000,
     RECEIVER_FLIP_BYTES = 8 << 20, /* of one flip job */

@@ -116,15 +116,39 @@ static void start_read(struct receiver_source *source)
     receiver_source_send(source, WF_FRAME_digest_request, &request);
 }
 
-/* In the order of the plan and RECEIVER_READS_OPEN at a time, not in the order in which grants
- * came: readers of equal engines then read the same bytes at about the same time, and so does the
- * origin that digests them, so that most of these passes find the bytes in the cache. */
+static bool is_mapped(const struct receiver_source *source)
+{
+    return (source->transport->ops->caps & WF_CAP_MAP) != 0;
+}
+
+static bool may_start(const struct wf_receiver *receiver, const struct receiver_source *source)
+{
+    return receiver->phase == RECEIVER_READING && !source->read_open && !source->read_done;
+}
+
+/* Mapped memory: in the order of the plan and RECEIVER_MAPPED_OPEN at a time, not in the order in
+ * which grants came: readers of equal engines then read the same bytes at about the same time, and
+ * so does the origin that digests them, so that most of these passes find the bytes in the cache.
+ * Over a network the opposite is wanted: all sources at once, so that no link idles, and each
+ * engine begins with another one, so that they do not all draw on the first. The transport bounds
+ * what is in flight. */
 static void start_reads(struct wf_receiver *receiver)
 {
-    for (uint32_t i = 0; i < receiver->source_count && receiver->phase == RECEIVER_READING; i++) {
+    uint32_t count = receiver->source_count, mapped = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        mapped += receiver->sources[i]->read_open && is_mapped(receiver->sources[i]);
+    }
+    for (uint32_t i = 0; i < count && mapped < RECEIVER_MAPPED_OPEN; i++) {
         struct receiver_source *source = receiver->sources[i];
-        if (receiver->open_reads < RECEIVER_READS_OPEN && !source->read_open &&
-            !source->read_done) {
+        if (is_mapped(source) && may_start(receiver, source)) {
+            start_read(source);
+            mapped++;
+        }
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t turned = (i + receiver->rank->options.engine % count) % count;
+        struct receiver_source *source = receiver->sources[turned];
+        if (!is_mapped(source) && may_start(receiver, source)) {
             start_read(source);
         }
     }

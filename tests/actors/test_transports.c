@@ -60,7 +60,8 @@ static void equip(struct stage_rank *rank, const void *user)
     if (!used) {
         shm->ops->close(shm);
     }
-    options->host_name = side->hosts[options->rank] != NULL ? side->hosts[options->rank] : "here";
+    const char *host = options->rank < 2 ? side->hosts[options->rank] : NULL;
+    options->host_name = host != NULL ? host : "here";
     options->listen = side->listen != NULL ? side->listen : options->listen;
 }
 
@@ -209,6 +210,63 @@ Test(transports, each_source_is_read_by_the_first_that_works)
 {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         run_row(&rows[i]);
+    }
+}
+
+/* --- how many at a time
+ * ---------------------------------------------------------------------------- */
+
+/* Reads that never arrive: what was begun stays open. */
+static void drop_all(struct stage_rank *rank, const void *user)
+{
+    const struct wf_fault fault = {.kind = WF_FAULT_DROP, .per_million = 1000000};
+    struct wf_error error;
+    equip(rank, user);
+    if (rank->rank.options.side == WF_INFER) {
+        cr_assert_eq(wf_transport_fault_new(rank->rank.loop, rank->transports[0], &fault, 1, 3,
+                                            &rank->transports[0], &error),
+                     WF_OK);
+    }
+}
+
+static bool has_begun(void *user)
+{
+    return ((const struct wf_receiver *)user)->open_reads > 0;
+}
+
+Test(transports, mapped_sources_are_read_two_at_a_time_others_all_at_once)
+{
+    static const struct {
+        struct row row;
+        uint32_t open;
+    } cases[] = {
+        {{.name = "mapped", .train = {"shm", {0}, NULL}, .infer = {"shm", {0}, NULL}}, 2},
+        {{.name = "far", .train = {"far", {0}, NULL}, .infer = {"far", {0}, NULL}}, 4},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct stage stage;
+        const struct stage_options options = {.train = "megatron:tp=2,pp=2",
+                                              .infer = "vllm:tp=1",
+                                              .share_memory = true,
+                                              .equip = drop_all,
+                                              .user = &cases[i].row};
+        stage_open(&stage, &options);
+        stage_plan(&stage);
+        stage_step(&stage, 1);
+        struct wf_round_key key = stage_key(&stage, 1, 1);
+        struct stage_rank *infer = stage_infer(&stage, 0);
+        for (uint32_t t = 0; t < stage.train; t++) {
+            stage_send(stage_train(&stage, t), wf_sender_actor(stage_train(&stage, t)->rank.sender),
+                       WF_LOCAL_GRANT, &key, 0);
+        }
+        stage_send(infer, wf_receiver_actor(infer->rank.receiver), WF_LOCAL_READ, &key,
+                   infer->env->ops->now_ns(infer->env) + UINT64_C(15000000000));
+        cr_assert(stage_run(&stage, has_begun, infer->rank.receiver), "%s", cases[i].row.name);
+        cr_assert_eq(infer->rank.receiver->source_count, 4);
+        cr_assert_eq(infer->rank.receiver->open_reads, cases[i].open, "%s", cases[i].row.name);
+        stage_send(infer, wf_receiver_actor(infer->rank.receiver), WF_LOCAL_STOP, &key, 0);
+        stage_drop(stage_wait(&stage, infer, WF_LOCAL_STOPPED));
+        stage_close(&stage);
     }
 }
 
