@@ -2,11 +2,29 @@
 #include "tools/watch/print.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <string.h>
 
 #include "tools/watch/status_json.h"
 
-enum { SHORT_TEXT = 32 };
+enum { SHORT_TEXT = 32, LINE_MAX_BYTES = 4096 };
+
+/* What ranks say of themselves may hold any bytes; a terminal obeys some. */
+static void put(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void put(FILE *out, const char *format, ...)
+{
+    char text[LINE_MAX_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    for (char *at = text; *at != '\0'; at++) {
+        if (*at != '\n' && (*at < ' ' || *at > '~')) {
+            *at = '?';
+        }
+    }
+    fputs(text, out);
+}
 
 static void duration(uint64_t ns, char out[SHORT_TEXT])
 {
@@ -52,33 +70,33 @@ static void print_job(const struct wf_frame_status *s, FILE *out)
     char hash[WF_HASH_TEXT];
     version_text(s->committed, version);
     duration(s->up_ns, up);
-    fprintf(out,
-            "job %s: %s, committed version %s\n"
-            "server: term %" PRIu64 ", epoch %" PRIu64 ", up %s, weft %s\n",
-            s->job, s->state, version, s->term, s->epoch, up, s->weft_version);
+    put(out,
+        "job %s: %s, committed version %s\n"
+        "server: term %" PRIu64 ", epoch %" PRIu64 ", up %s, weft %s\n",
+        s->job, s->state, version, s->term, s->epoch, up, s->weft_version);
     size_text(s->plan_bytes, bytes);
     wf_hash_format(s->plan, hash);
     if (s->agreed) {
-        fprintf(out, "plan %.8s: %" PRIu64 " ops, %s a version\n", hash, s->plan_ops, bytes);
+        put(out, "plan %.8s: %" PRIu64 " ops, %s a version\n", hash, s->plan_ops, bytes);
     } else {
-        fprintf(out, "no plan yet: not every rank has been there\n");
+        put(out, "no plan yet: not every rank has been there\n");
     }
     size_text(s->bytes_moved, bytes);
     duration(s->pause_max_ns, pause);
-    fprintf(out,
-            "rounds: %" PRIu64 " committed (%" PRIu64 " of them fills), %" PRIu64 " aborted; %s "
-            "moved; longest pause %s; %" PRIu64 " ranks lost\n",
-            s->rounds_committed, s->fills, s->rounds_aborted, bytes, pause, s->ranks_lost);
+    put(out,
+        "rounds: %" PRIu64 " committed (%" PRIu64 " of them fills), %" PRIu64 " aborted; %s "
+        "moved; longest pause %s; %" PRIu64 " ranks lost\n",
+        s->rounds_committed, s->fills, s->rounds_aborted, bytes, pause, s->ranks_lost);
 }
 
 static void print_engines(const struct wf_frame_status *s, FILE *out)
 {
-    fprintf(out, "\n%-8s %-22s %s\n", "engine", "version", "ranks that serve");
+    put(out, "\n%-8s %-22s %s\n", "engine", "version", "ranks that serve");
     for (uint32_t i = 0; i < s->engines_count; i++) {
         char version[WF_VERSION_TEXT];
         version_text(s->engines[i].current, version);
-        fprintf(out, "%-8" PRIu64 " %-22s %" PRIu64 " of %" PRIu64 "\n", s->engines[i].engine,
-                version, s->engines[i].serving, s->engines[i].ranks);
+        put(out, "%-8" PRIu64 " %-22s %" PRIu64 " of %" PRIu64 "\n", s->engines[i].engine, version,
+            s->engines[i].serving, s->engines[i].ranks);
     }
 }
 
@@ -93,22 +111,22 @@ static void print_rank(const struct wf_el_status_rank *rank, FILE *out)
         duration(rank->lease_left_ns, lease);
     }
     duration(rank->heard_ns, heard);
-    fprintf(out, "%-12s %-12s %-22s %-10s %-12s %-8" PRIu64 " %s\n", name, rank->doing,
-            rank->side == WF_TRAIN ? "" : version, lease, rank->host[0] != '\0' ? heard : "-",
-            rank->pid, rank->host);
+    put(out, "%-12s %-12s %-22s %-10s %-12s %-8" PRIu64 " %s\n", name, rank->doing,
+        rank->side == WF_TRAIN ? "" : version, lease, rank->host[0] != '\0' ? heard : "-",
+        rank->pid, rank->host);
 }
 
 static void print_ranks(const struct wf_frame_status *s, FILE *out)
 {
-    fprintf(out, "\n%-12s %-12s %-22s %-10s %-12s %-8s %s\n", "rank", "doing", "version", "lease",
-            "heard ago", "pid", "host");
+    put(out, "\n%-12s %-12s %-22s %-10s %-12s %-8s %s\n", "rank", "doing", "version", "lease",
+        "heard ago", "pid", "host");
     for (uint32_t i = 0; i < s->ranks_count && i < WF_PRINT_RANKS; i++) {
         print_rank(&s->ranks[i], out);
     }
     uint64_t all = s->train_ranks + s->infer_ranks;
     uint64_t shown = s->ranks_count < WF_PRINT_RANKS ? s->ranks_count : WF_PRINT_RANKS;
     if (all > shown) {
-        fprintf(out, "and %" PRIu64 " more ranks; --json lists them\n", all - shown);
+        put(out, "and %" PRIu64 " more ranks; --json lists them\n", all - shown);
     }
 }
 
@@ -125,20 +143,20 @@ static void print_round(const struct wf_el_status_round *round, FILE *out)
     if (!wf_culprit_is_none(&round->culprit)) {
         wf_culprit_format(&round->culprit, culprit);
     }
-    fprintf(out, "%-22s %-7" PRIu64 " %-10s %-10s %-10s %-10s %-9s %-12s %s%s\n", version,
-            round->round.attempt, wf_round_state_word(round->state), total, transfer, pause, bytes,
-            when, round->fill ? "fill " : "", culprit);
+    put(out, "%-22s %-7" PRIu64 " %-10s %-10s %-10s %-10s %-9s %-12s %s%s\n", version,
+        round->round.attempt, wf_round_state_word(round->state), total, transfer, pause, bytes,
+        when, round->fill ? "fill " : "", culprit);
 }
 
 static void print_rounds(const struct wf_frame_status *s, FILE *out)
 {
-    fprintf(out, "\n%-22s %-7s %-10s %-10s %-10s %-10s %-9s %-12s\n", "round", "attempt", "result",
-            "total", "transfer", "pause", "bytes", "opened ago");
+    put(out, "\n%-22s %-7s %-10s %-10s %-10s %-10s %-9s %-12s\n", "round", "attempt", "result",
+        "total", "transfer", "pause", "bytes", "opened ago");
     for (uint32_t i = 0; i < s->rounds_count && i < WF_PRINT_ROUNDS; i++) {
         print_round(&s->rounds[s->rounds_count - 1 - i], out);
     }
     if (s->rounds_count == 0) {
-        fprintf(out, "none yet\n");
+        put(out, "none yet\n");
     }
 }
 
@@ -155,9 +173,9 @@ void wf_status_print_waits(const struct wf_frame_status *s, FILE *out)
     for (uint32_t i = 0; i < s->waits_count; i++) {
         char text[WF_WAIT_TEXT];
         wf_wait_text(&s->waits[i], text);
-        fprintf(out, "%s\n", text);
+        put(out, "%s\n", text);
     }
     if (s->waits_count == 0) {
-        fprintf(out, "the server of job %s waits for nobody\n", s->job);
+        put(out, "the server of job %s waits for nobody\n", s->job);
     }
 }
