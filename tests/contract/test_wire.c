@@ -1,6 +1,7 @@
 /* test_wire.c - what every wire promises (env.h), run on real sockets of each kind and simulated.
  */
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -305,6 +306,45 @@ ON_EACH_WIRE(a_full_send_queue_is_a_status_and_loses_nothing)
     cr_assert(wire_world_run(w, nothing_left), "%s: %zu of %zu", w->name, w->server.frames, sent);
     cr_assert_eq(send_to_server(w, client, bytes, 1), WF_OK, "%s: room again", w->name);
     free(bytes);
+}
+
+static int open_descriptors(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    while (readdir(folder) != NULL) {
+        count++;
+    }
+    closedir(folder);
+    return count;
+}
+
+/* Each connection brings one frame and is closed by the client. */
+static bool one_is_gone(struct wire_world *w)
+{
+    return w->server.closed == w->server.opened && w->server.frames == w->server.opened;
+}
+
+static bool one_is_open(struct wire_world *w)
+{
+    return w->server.opened == w->server.frames + 1 && w->client.opened == w->server.opened;
+}
+
+ON_EACH_WIRE(a_thousand_reconnects_leave_nothing)
+{
+    uint64_t client = 0, server = 0;
+    wire_world_connect(w, &client, &server);
+    int descriptors = open_descriptors();
+    for (size_t i = 1; i <= 1000; i++) {
+        cr_assert_eq(send_to_server(w, client, "x", 1), WF_OK, "%s: %zu", w->name, i);
+        w->env[1]->ops->close(w->env[1], client);
+        cr_assert(wire_world_run(w, one_is_gone), "%s: %zu", w->name, i);
+        cr_assert_eq(w->env[1]->ops->connect(w->env[1], &w->client.actor, w->bound, &client, NULL),
+                     WF_OK, "%s: %zu", w->name, i);
+        cr_assert(wire_world_run(w, one_is_open), "%s: %zu", w->name, i);
+    }
+    wire_world_settle(w);
+    cr_assert_eq(open_descriptors(), descriptors, "%s", w->name);
 }
 
 static bool shared_came(struct wire_world *w)

@@ -21,7 +21,7 @@ from e2e import DEADLINE, QWEN, WEFT, Failed, Watched, Work, check, child_pid, m
 
 GREETING = b"WFT1\0\0\0\0"
 SILENT = 10000
-CALM = 8  # versions before an attack
+CALM, MEANWHILE = 8, 4  # versions before an attack, and at least during it
 
 
 def raise_descriptors():
@@ -260,7 +260,8 @@ def attack(what, strike):
         try:
             target.until(CALM)
             before, start = len(target.rounds()), time.monotonic()
-            strike(target)
+            while len(target.rounds()) < before + MEANWHILE:
+                strike(target)
             seconds, after = time.monotonic() - start, len(target.rounds())
             target.until(after + 2)
             rounds = target.rounds()
@@ -399,6 +400,30 @@ def case_floods():
         for peer in watchers + claimants:
             peer.close()
     attack("floods and observers that never read", strike)
+
+
+def case_reconnects():
+    """A thousand connections that come, are somebody, and go leave nothing behind."""
+    def strike(target):
+        frames = Frames()
+
+        def come_and_go(count):
+            for number in range(count):
+                peer = Insider(target.address, frames, target.key, target.name)
+                peer.send(peer.hello(frames, target.name))
+                if number % 2 == 0:
+                    peer.send(framed(frames.make("leave")))
+                peer.close()
+
+        come_and_go(100)
+        before = target.costs()
+        come_and_go(1000)
+        limit = time.monotonic() + 15
+        while target.costs()[0] > before[0] and time.monotonic() < limit:
+            hold(target, 1, "a thousand that came and went")
+        after = target.costs()
+        check(after[0] <= before[0] and after[1] <= before[1] + 4, "no descriptor and no memory is left of them", (before, after))
+    attack("a thousand reconnects", strike)
 
 
 def case_descriptors():
