@@ -44,6 +44,8 @@ static bool refuse_http(struct wire_conn *conn)
                                  "Content-Type: text/plain\r\nContent-Length: 55\r\n"
                                  "Connection: close\r\n\r\n"
                                  "this port speaks Weft frames; it does not answer HTTP.\n";
+    wf_log(wf_loop_log(conn->wire->loop), WF_LOG_INFO,
+           "closed a connection that spoke HTTP, which this port does not answer");
     if (send(conn->watch.fd, answer, sizeof answer - 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
         wire_conn_free(conn);
     } else {

@@ -47,9 +47,30 @@ void client_send(struct client_world *w, enum wf_frame_type type, const void *fi
     cr_assert_eq(wf_frame_send(wf_loop_env(w->server_loop), w->conn, type, fields, -1), WF_OK);
 }
 
+static void on_proof(struct client_world *w, const struct wf_wire_msg *wire)
+{
+    struct wf_error error = {0};
+    struct wf_env *env = wf_loop_env(w->server_loop);
+    if (w->lies) {
+        const struct wf_frame_proven proven = {.proof_len = WF_TOKEN_BYTES};
+        client_send(w, WF_FRAME_proven, &proven);
+    } else if (wf_handshake_check(&w->handshake, env, wire->conn, &w->token, "world",
+                                  WF_CHANNEL_SERVER, wire->bytes, wire->len_bytes,
+                                  &error) != WF_OK) {
+        struct wf_frame_refused refused = {.status = error.status};
+        memcpy(refused.text, error.text, sizeof refused.text);
+        client_send(w, WF_FRAME_refused, &refused);
+        env->ops->close(env, wire->conn);
+    }
+}
+
 static void on_server_frame(struct client_world *w, const struct wf_wire_msg *wire)
 {
     struct wf_error error = {0};
+    if (!w->handshake.done) {
+        on_proof(w, wire);
+        return;
+    }
     cr_assert_lt(w->frame_count, CLIENT_FRAMES_MAX);
     struct wf_frame *frame = &w->frames[w->frame_count];
     cr_assert_eq(wf_frame_decode(wire->bytes, wire->len_bytes, frame, &error), WF_OK, "%s",
@@ -75,9 +96,8 @@ static enum wf_verdict on_server_message(struct wf_actor *self, struct wf_msg *m
             wf_loop_env(w->server_loop)->ops->close(wf_loop_env(w->server_loop), wire->conn);
             return WF_FREE;
         }
-        const struct wf_frame_challenge challenge = {
-            .proto_min = 1, .proto_max = 1, .term = w->term};
-        client_send(w, WF_FRAME_challenge, &challenge);
+        wf_handshake_open(&w->handshake, wf_loop_env(w->server_loop), wire->conn, &w->token,
+                          w->term);
     } else if (msg->kind == WF_WIRE_FRAME && wire->conn == w->conn) {
         on_server_frame(w, wire);
     }

@@ -26,8 +26,11 @@ struct client_world {
     uint64_t conn; /* the newest connection */
     uint32_t connections;
     uint64_t term;
-    bool keeps_revokes;      /* the Sender does not answer them by itself */
-    bool no_leases, refuses; /* refuses: closes every connection */
+    struct wf_token token;         /* the server's; none at first, and none has the rank */
+    struct wf_handshake handshake; /* of conn */
+    bool lies;                     /* it claims to have proven what it cannot */
+    bool keeps_revokes;            /* the Sender does not answer them by itself */
+    bool no_leases, refuses;       /* refuses: closes every connection */
     struct wf_frame frames[CLIENT_FRAMES_MAX];
     uint32_t frame_count, seen;
     /* --- the rank */
