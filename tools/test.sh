@@ -73,9 +73,10 @@ run_sanitized() {
     local logs=$PWD/build-asan/sanitizer-logs
     build build-asan -Doptimization=1 -Ddebug=true -Db_sanitize=address,undefined -Db_lundef=false || return
     rm -rf "$logs" && mkdir -p "$logs"
-    # The style does not depend on the build.
+    # The style does not depend on the build. Fuzz targets run half a minute each, as findings are
+    # seen here best.
     ASAN_OPTIONS=log_path=$logs/report:detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1:log_path=$logs/report \
-        check build-asan --no-suite style
+        WEFT_FUZZ_SECONDS=30 check build-asan --no-suite style
     ASAN_OPTIONS=log_path=$logs/proof:detect_leaks=1 build-asan/tests/runtime/leak_on_purpose >/dev/null 2>&1
     if ls "$logs"/proof* >/dev/null 2>&1; then
         passed=$((passed + 1))

@@ -3,8 +3,26 @@
 #ifndef WEFT_TESTS_FUZZ_FUZZ_H
 #define WEFT_TESTS_FUZZ_FUZZ_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* Whether one more input is run after `done` of `count`. WEFT_FUZZ_SECONDS in the environment says
+ * for how long instead. */
+static inline bool fuzz_goes_on(uint64_t done, uint64_t count)
+{
+    static time_t until;
+    const char *seconds = getenv("WEFT_FUZZ_SECONDS");
+    if (seconds == NULL) {
+        return done < count;
+    }
+    if (until == 0) {
+        until = time(NULL) + strtol(seconds, NULL, 10);
+    }
+    return time(NULL) < until;
+}
 
 /* Takes any bytes; crashes or aborts on a finding. Gives 0. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

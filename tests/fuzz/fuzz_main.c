@@ -1,5 +1,6 @@
 /* fuzz_main.c - runs a fuzz target for a bounded number of inputs, the same on every run:
- * FUZZER [INPUTS [SEED]], or FUZZER FILE... to run kept inputs again. */
+ * FUZZER --examples FOLDER writes the inputs that others are made from; FUZZER [INPUTS [SEED]] (or
+ * WEFT_FUZZ_SECONDS, see fuzz.h), or FUZZER FILE... to run kept inputs again. */
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,11 +88,30 @@ static int run_files(int count, char **paths, uint8_t *data)
     return 0;
 }
 
+/* What libFuzzer begins with: each example in a file of its own. */
+static int write_examples(const char *folder, uint8_t *data)
+{
+    size_t len;
+    for (uint32_t i = 0; (len = fuzz_example(i, data, INPUT_MAX)) > 0; i++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/example-%u", folder, i);
+        FILE *file = fopen(path, "wb");
+        if (file == NULL || fwrite(data, 1, len, file) != len || fclose(file) != 0) {
+            fprintf(stderr, "%s: cannot be written\n", path);
+            return 1;
+        }
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     uint8_t *data = malloc(INPUT_MAX);
     char *end = NULL;
     unsigned long inputs = argc > 1 ? strtoul(argv[1], &end, 10) : INPUTS_DEFAULT;
+    if (argc == 3 && strcmp(argv[1], "--examples") == 0) {
+        return write_examples(argv[2], data);
+    }
     if (argc > 1 && *end != '\0') {
         return run_files(argc - 1, argv + 1, data);
     }
@@ -101,14 +121,15 @@ int main(int argc, char **argv)
         LLVMFuzzerTestOneInput(data, len);
     }
     size_t warm = 0;
-    for (unsigned long i = 0; i < inputs; i++) {
+    uint64_t i = 0;
+    for (; fuzz_goes_on(i, inputs); i++) {
         if (i == WARM_INPUTS) {
             warm = mallinfo2().uordblks;
         }
         LLVMFuzzerTestOneInput(data, make_input(&state, examples, data));
     }
     size_t now = mallinfo2().uordblks;
-    printf("%lu inputs from %u examples; heap %zu bytes\n", inputs, examples, now);
+    printf("%llu inputs from %u examples; heap %zu bytes\n", (unsigned long long)i, examples, now);
     free(data);
     if (warm != 0 && now > warm + LEAK_BYTES_MAX) {
         fprintf(stderr, "the heap grew from %zu to %zu bytes\n", warm, now);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz.h"
 #include "models/safetensors.h"
 
 enum { COUNT_DEFAULT = 20000, CHANGES_MAX = 6, HEADER_MAX = 4096, FILE_MAX = 1 << 20 };
@@ -51,18 +52,29 @@ static bool fuzz_one(const char *header, size_t len, uint64_t data_bytes)
 }
 
 /* A whole file: the prefix is as untrusted as the rest. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    uint64_t header_bytes;
+    uint8_t *bytes = malloc(size + 1);
+    WF_ASSERT(bytes != NULL);
+    memcpy(bytes, data, size);
+    if (size >= WF_ST_PREFIX_BYTES &&
+        wf_st_header_bytes(bytes, size, &header_bytes, NULL) == WF_OK) {
+        fuzz_one((const char *)bytes + WF_ST_PREFIX_BYTES, (size_t)header_bytes,
+                 size - WF_ST_PREFIX_BYTES - header_bytes);
+    }
+    free(bytes);
+    return 0;
+}
+
+#ifndef WEFT_LIBFUZZER
 static void fuzz_file(const char *path)
 {
     uint8_t *bytes = malloc(FILE_MAX);
     FILE *in = fopen(path, "rb");
-    uint64_t header_bytes;
     WF_ASSERT(bytes != NULL && in != NULL);
-    size_t len = fread(bytes, 1, FILE_MAX, in);
+    LLVMFuzzerTestOneInput(bytes, fread(bytes, 1, FILE_MAX, in));
     fclose(in);
-    if (len >= WF_ST_PREFIX_BYTES && wf_st_header_bytes(bytes, len, &header_bytes, NULL) == WF_OK) {
-        fuzz_one((const char *)bytes + WF_ST_PREFIX_BYTES, (size_t)header_bytes,
-                 len - WF_ST_PREFIX_BYTES - header_bytes);
-    }
     free(bytes);
 }
 
@@ -119,7 +131,7 @@ static size_t change(uint64_t *seed, char *text, size_t len)
 static void fuzz_random(uint64_t seed, uint64_t count)
 {
     uint64_t accepted = 0;
-    for (uint64_t i = 0; i < count; i++) {
+    for (uint64_t i = 0; fuzz_goes_on(i, count); i++) {
         char text[HEADER_MAX];
         uint64_t data_bytes;
         size_t len = well_formed(&seed, text, &data_bytes);
@@ -157,3 +169,4 @@ int main(int argc, char **argv)
     }
     return 0;
 }
+#endif

@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FUZZ_TEXT_MAX = 8192, FUZZ_CHANGES_MAX = 6 };
+#include "fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len);
+enum { FUZZ_TEXT_MAX = 8192, FUZZ_CHANGES_MAX = 6 };
 
 struct fuzz_text {
     const char *const *seeds, *const *words;
@@ -107,7 +107,7 @@ static inline int fuzz_text_main(struct fuzz_text *fuzz, int argc, char **argv, 
             failed |= fuzz_file(argv[i]);
         }
     }
-    for (uint64_t n = 0; n < count && !files; n++) {
+    for (uint64_t n = 0; !files && fuzz_goes_on(n, count); n++) {
         const char *seed = fuzz->seeds[fuzz_next(fuzz) % fuzz->seed_count];
         fuzz->len = strlen(seed);
         memcpy(fuzz->text, seed, fuzz->len);
