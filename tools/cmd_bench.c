@@ -27,7 +27,7 @@ static const struct benchmark benchmarks[] = {
 enum { BENCHMARKS = sizeof benchmarks / sizeof benchmarks[0] };
 
 struct arguments {
-    const char *name, *json;
+    const char *name, *json, *address, *peer;
     unsigned pairs;
 };
 
@@ -35,6 +35,8 @@ static const struct argp_option options[] = {
     {"json", 'j', "FILE", 0,
      "write samples, medians and limits to FILE as JSON (- is standard output)", 0},
     {"pairs", 'n', "N", 0, "measure N interleaved pairs (1 to 1000, default 15)", 0},
+    {"address", 'a', "HOST:PORT", 0, "stream: be the source, for a reader on another host", 0},
+    {"peer", 'p', "HOST:PORT", 0, "stream: read from the source that serves there", 0},
     {0},
 };
 
@@ -44,6 +46,12 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     switch (key) {
     case 'j':
         arguments->json = argument;
+        return 0;
+    case 'a':
+        arguments->address = argument;
+        return 0;
+    case 'p':
+        arguments->peer = argument;
         return 0;
     case 'n': {
         char *end;
@@ -146,6 +154,9 @@ static enum wf_status measure(const struct benchmark *benchmark, const struct ar
         return status;
     }
     struct wf_bench *bench = wf_bench_new(arguments->pairs, report.is_stdout);
+    if (bench != NULL) {
+        wf_bench_set_hosts(bench, arguments->address, arguments->peer);
+    }
     status = bench != NULL ? benchmark->run(bench, error)
                            : wf_error_set(error, WF_NO_MEMORY, "no memory");
     if (status == WF_OK && report.is_wanted) {

@@ -154,6 +154,7 @@ struct ucx_reader {
     struct ucx_slot *free, *events, *last_event;
     uint64_t flight_bytes, flight_max; /* the most there ever were */
     uint64_t rebuilds;
+    uint32_t receives; /* that UCX was given and did not end */
     struct wf_timer barrier;
     bool landed; /* something arrived for a draining read since the barrier was armed */
     struct ucx_notes notes;
@@ -199,6 +200,7 @@ struct ucx_source {
     uint32_t client_count;
     struct ucx_notes notes, waiting; /* as they came; chunks that wait for a buffer */
     struct ucx_send *sends;
+    uint32_t sends_out;
     struct ucx_buffer {
         struct ucx_buffer *next;
     } * buffers; /* idle ones of chunk_bytes */

@@ -200,6 +200,7 @@ static void received(void *request, ucs_status_t status, size_t length, void *us
     struct ucx_slot *slot = user;
     struct ucx *ucx = slot->ucx;
     ucx->library.ucp_request_free(request);
+    ucx->reader.receives--;
     if (ucx->reader.closing) {
         return;
     }
@@ -230,6 +231,7 @@ static void receive(struct ucx_slot *slot)
         ucx->reader.worker.worker, offer, slot->direct != NULL ? slot->direct : slot->buffer,
         slot->wire_bytes, &param);
     if (UCS_PTR_IS_PTR(request)) {
+        ucx->reader.receives++;
         return;
     }
     slot->state = UCX_SLOT_ARRIVED;
@@ -300,7 +302,9 @@ static void close_worker(struct ucx *ucx)
 {
     ucx->reader.closing = true;
     ucx_peers_hang_up(ucx);
+    ucx_worker_settle(&ucx->reader.worker, &ucx->reader.receives);
     ucx_worker_close(&ucx->reader.worker);
+    ucx->reader.receives = 0;
     ucx->reader.closing = false;
     ucx_notes_clear(&ucx->reader.notes);
 }

@@ -174,6 +174,7 @@ void ucx_send_end(struct ucx_send *send)
         send->next->link = send->link;
     }
     send->client->sends--;
+    source->sends_out--;
     source->completed++;
     free(send);
 }
@@ -226,6 +227,7 @@ static void transmit(struct ucx *ucx, struct ucx_client *client, const struct uc
     }
     ucx->source.sends = send;
     client->sends++;
+    ucx->source.sends_out++;
     struct ucx_head head = note->head;
     head.kind = UCX_DATA;
     head.status = WF_OK;

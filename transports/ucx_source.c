@@ -122,6 +122,7 @@ void ucx_source_close(struct ucx *ucx)
     for (struct ucx_client *client = source->clients; client != NULL; client = client->next) {
         ucx_client_cut(client, true);
     }
+    ucx_worker_settle(&source->worker, &source->sends_out);
     ucx_worker_close(&source->worker);
     source->closing = false;
     while (source->sends != NULL) {
@@ -142,4 +143,5 @@ void ucx_source_close(struct ucx *ucx)
         free(buffer);
     }
     source->client_count = source->buffer_count = source->buffers_out = 0;
+    WF_ASSERT(source->sends_out == 0);
 }

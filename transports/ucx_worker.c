@@ -5,7 +5,11 @@
 
 #include "runtime/log.h"
 
-enum { ROUNDS = 16 /* of progress in one pass, so that the loop's other work gets its turn */ };
+enum {
+    ROUNDS = 16, /* of progress in one pass, so that the loop's other work gets its turn */
+    SETTLE_ROUNDS = 20000,
+    SETTLE_IDLE = 100, /* rounds in which nothing moved any more */
+};
 
 #define CONTAINER(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
@@ -26,6 +30,16 @@ bool ucx_worker_progress(struct ucx_worker *worker)
         }
     }
     return moved;
+}
+
+void ucx_worker_settle(struct ucx_worker *worker, const uint32_t *open)
+{
+    for (unsigned i = 0, idle = 0; worker->worker != NULL && i < SETTLE_ROUNDS; i++) {
+        idle = worker->ucx->ucp_worker_progress(worker->worker) != 0 ? 0 : idle + 1;
+        if (*open == 0 && idle >= SETTLE_IDLE) {
+            break;
+        }
+    }
 }
 
 static bool progress(struct wf_progress_source *source)

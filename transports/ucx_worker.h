@@ -30,6 +30,10 @@ enum wf_status ucx_worker_open(struct ucx_worker *worker, struct wf_loop *loop,
 /* Nothing of this worker touches any memory afterwards: its connections are gone. Callbacks of
  * operations that were out may run inside. Zeroed or closed is fine. */
 void ucx_worker_close(struct ucx_worker *worker);
+/* After every connection was closed by force, before the worker is: lets UCX take back what it had
+ * open. UCX 1.22 corrupts memory, and 1.13 asserts, when a worker ends with that still to do.
+ * `*open` counts the operations that have not ended; it may stay above 0. A few milliseconds. */
+void ucx_worker_settle(struct ucx_worker *worker, const uint32_t *open);
 /* Progress and `after` until nothing moves, at most a few times. */
 bool ucx_worker_progress(struct ucx_worker *worker);
 /* "Destination is unreachable" */

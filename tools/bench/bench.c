@@ -14,6 +14,7 @@ enum { PAIRS_MAX = 1000, NAME_MAX_BYTES = 256 };
 struct wf_bench {
     unsigned pairs;
     bool quiet;
+    const char *address, *peer;
     char machine[NAME_MAX_BYTES];
     struct json_object *results; /* the list for --json */
 };
@@ -29,6 +30,22 @@ uint64_t wf_bench_now_ns(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+void wf_bench_set_hosts(struct wf_bench *bench, const char *address, const char *peer)
+{
+    bench->address = address;
+    bench->peer = peer;
+}
+
+const char *wf_bench_address(const struct wf_bench *bench)
+{
+    return bench->address;
+}
+
+const char *wf_bench_peer(const struct wf_bench *bench)
+{
+    return bench->peer;
 }
 
 static int compare(const void *a, const void *b)

@@ -38,6 +38,10 @@ struct wf_bench_case {
 enum wf_status wf_bench_case(struct wf_bench *bench, const struct wf_bench_case *spec,
                              void *context, struct wf_error *error);
 
+/* For benchmarks between hosts: where this process serves, and who serves; NULL: not given. */
+const char *wf_bench_address(const struct wf_bench *bench);
+const char *wf_bench_peer(const struct wf_bench *bench);
+
 /* CLOCK_MONOTONIC. */
 uint64_t wf_bench_now_ns(void);
 /* Sorts `values` (count > 0) and gives the one at `part` (0 least, 0.5 median, 1 greatest). */
@@ -48,6 +52,8 @@ double wf_bench_quantile(double *values, size_t count, double part);
 /* pairs 0: WF_BENCH_PAIRS. NULL without memory. `quiet`: no lines on standard output. */
 struct wf_bench *wf_bench_new(unsigned pairs, bool quiet);
 void wf_bench_free(struct wf_bench *bench);
+/* Borrows both. */
+void wf_bench_set_hosts(struct wf_bench *bench, const char *address, const char *peer);
 /* The JSON list, good until the next case; NULL without memory. */
 const char *wf_bench_json(struct wf_bench *bench);
 
@@ -60,6 +66,7 @@ const char *wf_bench_json(struct wf_bench *bench);
     X("plan", wf_bench_plan, "making a plan and proving it") \
     X("runtime", wf_bench_runtime, "messages between actors and wake-ups between threads") \
     X("shm", wf_bench_shm, "reads through shared memory and out of another process") \
+    X("stream", wf_bench_stream, "reads over TCP, on this host or between two (--address, --peer)") \
     /* end */
 /* clang-format on */
 
