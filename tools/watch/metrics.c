@@ -143,8 +143,7 @@ static void waits(FILE *out, const struct wf_frame_status *s)
 
 char *wf_metrics_text(const struct wf_frame_status *s, size_t *len_out)
 {
-    static const char *const states[] = {"recovering", "idle",   "opened",
-                                         "closing",    "ending", "ended"};
+    static const char states[][12] = {"recovering", "idle", "opened", "closing", "ending", "ended"};
     char *text = NULL;
     FILE *out = open_memstream(&text, len_out);
     WF_ASSERT(out != NULL);
