@@ -18,9 +18,11 @@ from e2e import DEADLINE, WEFT, Work, check, run
 STAND_IN = """#!/usr/bin/env python3
 import os, subprocess, sys, threading
 host, command = sys.argv[-2:]
+inside = {inside!r}.split()
 with open({log!r}, "a") as log:
     log.write(host + " " + command + chr(10))
-far = subprocess.Popen(["sh", "-c", command], stdin=subprocess.PIPE, start_new_session=True)
+inside = [word.replace("HOST", host) for word in inside]
+far = subprocess.Popen([*inside, "sh", "-c", command], stdin=subprocess.PIPE, start_new_session=True)
 def relay():
     while data := os.read(0, 65536):
         try:
@@ -37,7 +39,7 @@ os._exit(255 if status < 0 else status)
 class Hosts(Work):
     """A job, a list of hosts and a remote shell that stays here."""
 
-    def __init__(self, hosts, versions=3, **more):
+    def __init__(self, hosts, versions=3, inside="", **more):
         super().__init__()
         self.job_path = self.job("megatron:tp=2", "vllm:tp=2", versions=versions, **more)
         self.list = self.path("hosts")
@@ -46,7 +48,7 @@ class Hosts(Work):
         with open(self.list, "w") as out:
             out.write(hosts)
         with open(self.rsh, "w") as out:
-            out.write(STAND_IN.format(log=self.log))
+            out.write(STAND_IN.format(log=self.log, inside=inside))
         os.chmod(self.rsh, stat.S_IRWXU)
         os.environ["WEFT_RSH"] = self.rsh
 
@@ -86,6 +88,73 @@ def case_list():
     with Hosts("localhost\n") as work:
         status, report, text = run(work.job_path, "--hosts", work.list)
         check(status == 0 and not os.path.exists(work.log), "localhost needs no remote shell", text)
+
+
+def command(*words):
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+class Networks:
+    """Two network namespaces on a bridge of this host, by IPv4 or IPv6."""
+
+    def __init__(self, six):
+        self.number = os.getpid() % 200
+        self.names = [f"weft{self.number}a", f"weft{self.number}b"]
+        self.bridge = f"weft{self.number}"
+        self.six = six
+
+    def address(self, number):
+        return f"fd77:{self.number:x}::{number}" if self.six else f"10.77.{self.number}.{number}"
+
+    def __enter__(self):
+        bits = 64 if self.six else 24
+        lines = [f"link add {self.bridge} type bridge", f"link set {self.bridge} up",
+                 f"addr add {self.address(1)}/{bits} dev {self.bridge}" + " nodad" * self.six]
+        for i, name in enumerate(self.names):
+            lines += [f"netns add {name}", f"link add {name}l type veth peer name eth0 netns {name}",
+                      f"link set {name}l master {self.bridge} up", f"-n {name} link set lo up",
+                      f"-n {name} link set eth0 up",
+                      f"-n {name} addr add {self.address(2 + i)}/{bits} dev eth0" + " nodad" * self.six]
+        self.failed = next((done.stderr for done in (command("ip", *line.split()) for line in lines)
+                            if done.returncode != 0), None)
+        return self
+
+    def __exit__(self, *_):
+        for name in self.names:
+            command("ip", "netns", "del", name)
+        command("ip", "link", "del", self.bridge)
+
+
+def case_networks():
+    """Trainer and engines in network namespaces of their own: the server is reached from both, weights go by UCX."""
+    for six in (False, True):
+        with Networks(six) as net:
+            if net.failed is not None:
+                print(f"  skipped: no network namespaces here: {net.failed.strip()}")
+                continue
+            train, infer = net.names
+            lines = f"{train} side=train\n{infer} side=infer\n"
+            listen = f"[{net.address(1)}]:0" if six else f"{net.address(1)}:0"
+            with Hosts(lines, inside="ip netns exec HOST", extra=f'server: {{listen: "{listen}"}}\n') as work:
+                status, report, text = run(work.job_path, "--hosts", work.list)
+                check(status == 0, f"exit status 0 with IPv{6 if six else 4}", text[-3000:])
+                e2e.check_report(report, 3)
+                names = {one["name"] for version in report["versions"] for one in version["transports"]}
+                check(names == {"ucx"}, "no shared memory between namespaces", names)
+
+
+def case_two_hosts():
+    """Hosts that only are called differently: a rank reads by shared memory where it is at home, by UCX elsewhere."""
+    with Hosts("far1 slots=3 address=127.0.0.1\nfar2 slots=1 address=127.0.0.1\n") as work:
+        with open(work.job_path) as text:
+            changed = text.read().replace("vllm:tp=2", "vllm:tp=1,engines=2")
+        with open(work.job_path, "w") as out:
+            out.write(changed)
+        status, report, text = run(work.job_path, "--hosts", work.list)
+        check(status == 0, "exit status 0", text[-3000:])
+        e2e.check_report(report, 3)
+        names = sorted(one["name"] for one in report["versions"][0]["transports"])
+        check(names == ["shm", "ucx"], "both ways are used", names)
 
 
 def case_refused():

@@ -37,6 +37,18 @@ Test(reach, listens_where_the_server_is_reached_from)
     }
 }
 
+Test(reach, devices_of_ucx)
+{
+    char out[WF_DEVICES_TEXT];
+    struct wf_error error = {0};
+    cr_expect_eq(wf_reach_devices("lo", out, &error), WF_OK, "%s", error.text);
+    cr_expect_str_eq(out, "lo");
+    cr_expect_eq(wf_reach_devices("127.0.0.0/8", out, &error), WF_OK, "%s", error.text);
+    cr_expect_str_eq(out, "lo");
+    cr_expect_eq(wf_reach_devices("no-such0, mlx5_99:1", out, &error), WF_NOT_FOUND);
+    cr_expect(strstr(error.text, "no-such0") != NULL, "%s", error.text);
+}
+
 /* Debian writes 127.0.1.1 beside the host's own name into /etc/hosts. */
 Test(reach, own_name_is_never_advertised_as_loopback)
 {

@@ -2,6 +2,7 @@
 #include "tools/run/reach.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -248,6 +249,113 @@ enum wf_status wf_reach_listen(const char *server, const char *interfaces, char 
         format(&source, 0, out);
     }
     return status;
+}
+
+/* --- devices of UCX --------------------------------------------------------------------------- */
+struct devices {
+    const struct wf_interface_rules *rules;
+    const struct ifaddrs *all;
+    char *out;
+};
+
+static void add_device(struct devices *devices, const char *name)
+{
+    size_t len = strlen(devices->out), room = WF_DEVICES_TEXT - len;
+    if (strlen(name) + 2 <= room) {
+        snprintf(devices->out + len, room, "%s%s", len > 0 ? "," : "", name);
+    }
+}
+
+static bool is_allowed(const struct devices *devices, const char *interface)
+{
+    for (const struct ifaddrs *one = devices->all; one != NULL; one = one->ifa_next) {
+        bool ip = one->ifa_addr != NULL &&
+                  (one->ifa_addr->sa_family == AF_INET || one->ifa_addr->sa_family == AF_INET6);
+        if (ip && (one->ifa_flags & IFF_UP) != 0 && strcmp(one->ifa_name, interface) == 0 &&
+            wf_interfaces_allow(devices->rules, interface, one->ifa_addr)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* True if `visit` is for one of the folder's entries. */
+static bool any_entry(const char *path, struct devices *devices, const char *device,
+                      bool (*visit)(struct devices *devices, const char *device, const char *name))
+{
+    DIR *folder = opendir(path);
+    bool found = false;
+    for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
+        found = (entry->d_name[0] != '.' && visit(devices, device, entry->d_name)) || found;
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
+    return found;
+}
+
+static bool behind_allowed(struct devices *devices, const char *device, const char *interface)
+{
+    (void)device;
+    return is_allowed(devices, interface);
+}
+
+static bool take_port(struct devices *devices, const char *device, const char *port)
+{
+    char name[WF_DEVICES_TEXT], path[WF_DEVICES_TEXT];
+    const struct sockaddr none = {.sa_family = AF_UNSPEC};
+    snprintf(name, sizeof name, "%.100s:%.20s", device, port);
+    snprintf(path, sizeof path, "/sys/class/infiniband/%.100s/device/net", device);
+    bool wanted = wf_interfaces_allow(devices->rules, name, &none) ||
+                  wf_interfaces_allow(devices->rules, device, &none) ||
+                  any_entry(path, devices, device, behind_allowed);
+    if (wanted) {
+        add_device(devices, name);
+    }
+    return wanted;
+}
+
+static bool take_rdma(struct devices *devices, const char *unused, const char *device)
+{
+    char path[WF_DEVICES_TEXT];
+    (void)unused;
+    snprintf(path, sizeof path, "/sys/class/infiniband/%.100s/ports", device);
+    return any_entry(path, devices, device, take_port);
+}
+
+static bool take_interface(struct devices *devices, const char *unused, const char *interface)
+{
+    (void)unused;
+    if (is_allowed(devices, interface)) {
+        add_device(devices, interface);
+        return true;
+    }
+    return false;
+}
+
+enum wf_status wf_reach_devices(const char *interfaces, char out[WF_DEVICES_TEXT],
+                                struct wf_error *error)
+{
+    struct wf_interface_rules rules;
+    struct ifaddrs *all = NULL;
+    out[0] = '\0';
+    enum wf_status status = wf_interfaces_parse(interfaces, &rules, error);
+    if (status == WF_OK && getifaddrs(&all) != 0) {
+        status =
+            wf_error_set(error, WF_IO, "cannot list this host's interfaces: %s", strerror(errno));
+    }
+    if (status != WF_OK) {
+        return status;
+    }
+    struct devices devices = {&rules, all, out};
+    any_entry("/sys/class/net", &devices, NULL, take_interface);
+    any_entry("/sys/class/infiniband", &devices, NULL, take_rdma);
+    freeifaddrs(all);
+    return out[0] != '\0' ? WF_OK
+                          : wf_error_set(error, WF_NOT_FOUND,
+                                         "transport.interfaces \"%.80s\" allows none of this "
+                                         "host's devices",
+                                         interfaces);
 }
 
 enum wf_status wf_reach_own(const char *text, char out[WF_ADDRESS_MAX], struct wf_error *error)

@@ -1,31 +1,59 @@
 /* transports.c - makes a rank's transports in their order, and wraps them in the job's faults. */
 #include "tools/run/transports.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/log.h"
+#include "tools/run/reach.h"
 #include "transports/fault.h"
 #include "transports/ucx.h"
 
 enum { CHUNK_BYTES = 1 << 20, CHUNKS_MIN = 8 };
 
+static bool says_transports(const struct wf_job_file *job)
+{
+    for (uint32_t i = 0; i < job->transport.ucx_count; i++) {
+        const char *name = job->transport.ucx[i].name;
+        if (strcmp(name, "TLS") == 0 || strcmp(name, "UCX_TLS") == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* `others_only`: ranks of this host are read by another transport. Then UCX gets no shared memory:
+ * it would take processes in two network namespaces of one machine for neighbours, but cannot wake
+ * a sleeping one across them. */
 static enum wf_status open_ucx(struct wf_loop *loop, const struct wf_job_file *job,
-                               const struct wf_run_transports_options *options,
+                               const struct wf_run_transports_options *options, bool others_only,
                                struct wf_transport **out, struct wf_error *error)
 {
-    struct wf_transport_ucx_option own[WF_JOB_UCX_MAX];
+    struct wf_transport_ucx_option own[WF_JOB_UCX_MAX + 1];
+    uint32_t count = 0;
+    char devices[WF_DEVICES_TEXT] = "";
+    if (others_only && !says_transports(job) && getenv("UCX_TLS") == NULL) {
+        own[count++] = (struct wf_transport_ucx_option){"TLS", "^sm"};
+    }
     for (uint32_t i = 0; i < job->transport.ucx_count; i++) {
-        own[i] = (struct wf_transport_ucx_option){job->transport.ucx[i].name,
-                                                  job->transport.ucx[i].value};
+        own[count++] = (struct wf_transport_ucx_option){job->transport.ucx[i].name,
+                                                        job->transport.ucx[i].value};
+    }
+    if (job->transport.interfaces[0] != '\0') {
+        enum wf_status status = wf_reach_devices(job->transport.interfaces, devices, error);
+        if (status != WF_OK) {
+            return status;
+        }
     }
     /* Some chunks of a small budget have to fit into it; the job file gives all ranks the same. */
     uint64_t chunk = job->transport.transit_bytes / CHUNKS_MIN;
     chunk = chunk < WF_UCX_CHUNK_MIN ? WF_UCX_CHUNK_MIN : chunk < CHUNK_BYTES ? chunk : CHUNK_BYTES;
     const struct wf_transport_ucx_options ucx = {.transit_bytes = job->transport.transit_bytes,
                                                  .chunk_bytes = (uint32_t)chunk,
+                                                 .interfaces = devices,
                                                  .host = options->host,
                                                  .options = own,
-                                                 .option_count = job->transport.ucx_count};
+                                                 .option_count = count};
     return wf_transport_ucx_new(loop, &ucx, out, error);
 }
 
@@ -68,7 +96,7 @@ static enum wf_status open_named(struct wf_loop *loop, const struct wf_job_file 
     struct wf_transport *transport = NULL;
     enum wf_status status = strcmp(name, "shm") == 0
                                 ? wf_transport_shm_new(loop, options->workers, &transport, error)
-                                : open_ucx(loop, job, options, &transport, error);
+                                : open_ucx(loop, job, options, out->count > 0, &transport, error);
     return status == WF_OK ? add(loop, job, options, transport, out, error) : status;
 }
 
