@@ -113,6 +113,12 @@ const struct wf_cast_kernels wf_cast_portable_kernels = {
 
 /* --- the choice ------------------------------------------------------------------------------ */
 
+#if defined(__clang__) /* which cannot be asked about it; processors with avx2 have it */
+#define HAS_F16C() true
+#else
+#define HAS_F16C() __builtin_cpu_supports("f16c")
+#endif
+
 static const struct wf_cast_kernels *kernels(bool portable)
 {
 #if defined(__x86_64__)
@@ -122,7 +128,7 @@ static const struct wf_cast_kernels *kernels(bool portable)
         __builtin_cpu_supports("avx512vl")) {
         return &wf_cast_avx512_kernels;
     }
-    if (!portable && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
+    if (!portable && __builtin_cpu_supports("avx2") && HAS_F16C()) {
         return &wf_cast_avx2_kernels;
     }
 #endif

@@ -12,15 +12,15 @@ typedef uint32_t wide32 __attribute__((vector_size(16)));
 
 static void turn_8x8_of_2(char *dst, size_t dst_pitch, const char *src, size_t src_pitch)
 {
-    const wide16 low = {0, 8, 1, 9, 2, 10, 3, 11}, high = {4, 12, 5, 13, 6, 14, 7, 15};
     wide16 rows[8], mixed[8];
     for (int i = 0; i < 8; i++) {
         memcpy(&rows[i], src + (size_t)i * src_pitch, sizeof rows[i]);
     }
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < 4; i++) {
-            mixed[2 * i] = __builtin_shuffle(rows[i], rows[i + 4], low);
-            mixed[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + 4], high);
+            mixed[2 * i] = __builtin_shufflevector(rows[i], rows[i + 4], 0, 8, 1, 9, 2, 10, 3, 11);
+            mixed[2 * i + 1] =
+                __builtin_shufflevector(rows[i], rows[i + 4], 4, 12, 5, 13, 6, 14, 7, 15);
         }
         memcpy(rows, mixed, sizeof rows);
     }
@@ -31,15 +31,14 @@ static void turn_8x8_of_2(char *dst, size_t dst_pitch, const char *src, size_t s
 
 static void turn_4x4_of_4(char *dst, size_t dst_pitch, const char *src, size_t src_pitch)
 {
-    const wide32 low = {0, 4, 1, 5}, high = {2, 6, 3, 7};
     wide32 rows[4], mixed[4];
     for (int i = 0; i < 4; i++) {
         memcpy(&rows[i], src + (size_t)i * src_pitch, sizeof rows[i]);
     }
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 2; i++) {
-            mixed[2 * i] = __builtin_shuffle(rows[i], rows[i + 2], low);
-            mixed[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + 2], high);
+            mixed[2 * i] = __builtin_shufflevector(rows[i], rows[i + 2], 0, 4, 1, 5);
+            mixed[2 * i + 1] = __builtin_shufflevector(rows[i], rows[i + 2], 2, 6, 3, 7);
         }
         memcpy(rows, mixed, sizeof rows);
     }
