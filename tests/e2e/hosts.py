@@ -14,6 +14,7 @@ import time
 
 import e2e
 from e2e import DEADLINE, WEFT, Work, check, run
+from transports import has_ucx, skip
 
 STAND_IN = """#!/usr/bin/env python3
 import os, subprocess, sys, threading
@@ -127,11 +128,13 @@ class Networks:
 
 def case_networks():
     """Trainer and engines in network namespaces of their own: the server is reached from both, weights go by UCX."""
+    if not has_ucx():
+        skip()
     for six in (False, True):
         with Networks(six) as net:
             if net.failed is not None:
                 print(f"  skipped: no network namespaces here: {net.failed.strip()}")
-                continue
+                sys.exit(77)
             train, infer = net.names
             lines = f"{train} side=train\n{infer} side=infer\n"
             listen = f"[{net.address(1)}]:0" if six else f"{net.address(1)}:0"
@@ -145,6 +148,8 @@ def case_networks():
 
 def case_two_hosts():
     """Hosts that only are called differently: a rank reads by shared memory where it is at home, by UCX elsewhere."""
+    if not has_ucx():
+        skip()
     with Hosts("far1 slots=3 address=127.0.0.1\nfar2 slots=1 address=127.0.0.1\n") as work:
         with open(work.job_path) as text:
             changed = text.read().replace("vllm:tp=2", "vllm:tp=1,engines=2")

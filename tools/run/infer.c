@@ -59,7 +59,7 @@ static void add_span(struct infer *r, const char *name, uint64_t start_ns, uint6
 static void measure_memory(struct infer *r)
 {
     if (!r->checking) {
-        uint64_t own = wf_run_own_bytes(r->memory.region.len_bytes);
+        uint64_t own = wf_run_own_bytes();
         r->own_peak = own > r->own_peak ? own : r->own_peak;
     }
 }

@@ -60,9 +60,29 @@ void wf_run_memory_fini(struct wf_run_memory *memory)
     memset(memory, 0, sizeof *memory);
 }
 
-uint64_t wf_run_own_bytes(uint64_t memfd_bytes)
+/* Bytes of memfds that this process made: it alone maps them writable. */
+static uint64_t own_memfd_bytes(void)
 {
-    FILE *file = fopen("/proc/self/status", "r");
+    FILE *file = fopen("/proc/self/maps", "re");
+    uint64_t bytes = 0;
+    char line[512];
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        unsigned long long first, end;
+        char rights[8];
+        if (strstr(line, "/memfd:weft-") != NULL &&
+            sscanf(line, "%llx-%llx %7s", &first, &end, rights) == 3 && rights[1] == 'w') {
+            bytes += end - first;
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return bytes;
+}
+
+uint64_t wf_run_own_bytes(void)
+{
+    FILE *file = fopen("/proc/self/status", "re");
     unsigned long long kib = 0;
     char line[256];
     while (file != NULL && fgets(line, sizeof line, file) != NULL) {
@@ -73,5 +93,5 @@ uint64_t wf_run_own_bytes(uint64_t memfd_bytes)
     if (file != NULL) {
         fclose(file);
     }
-    return kib * 1024 + memfd_bytes;
+    return kib * 1024 + own_memfd_bytes();
 }

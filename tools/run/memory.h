@@ -27,7 +27,8 @@ enum wf_status wf_run_memory_new(const struct wf_layout *layout, bool shared,
                                  struct wf_run_memory *memory_out, struct wf_error *error);
 void wf_run_memory_fini(struct wf_run_memory *memory);
 
-/* Bytes of anonymous memory of this process now, plus `memfd_bytes` of its own memfds. */
-uint64_t wf_run_own_bytes(uint64_t memfd_bytes);
+/* Bytes of memory that this process has made now: anonymous pages, and memfds that it maps writable
+ * (weights, snapshots; a peer's are mapped read-only). */
+uint64_t wf_run_own_bytes(void);
 
 #endif

@@ -61,8 +61,7 @@ static void send_note(struct train *t, struct wf_version version, uint64_t attem
                                  .attempt = attempt,
                                  .spans = spans,
                                  .spans_count = wf_process_spans(&t->process, spans)};
-    uint64_t shared = t->memory.region.fd >= 0 ? t->memory.region.len_bytes : 0;
-    note.own_bytes_peak = wf_run_own_bytes(shared);
+    note.own_bytes_peak = wf_run_own_bytes();
     snprintf(note.text, sizeof note.text, "%s", text);
     wf_rank_note(t->rank, &note);
 }
