@@ -278,6 +278,12 @@ static void release_region(struct wf_transport *t, struct wf_remote *remote)
     inner->ops->release_region(inner, remote);
 }
 
+static const char *describe(struct wf_transport *t)
+{
+    struct wf_transport *inner = CONTAINER(t, struct fault, base)->inner;
+    return inner->ops->describe != NULL ? inner->ops->describe(inner) : NULL;
+}
+
 static void close_fault(struct wf_transport *t)
 {
     struct fault *fault = CONTAINER(t, struct fault, base);
@@ -318,7 +324,8 @@ enum wf_status wf_transport_fault_new(struct wf_loop *loop, struct wf_transport 
                                            .release_region = release_region,
                                            .read = read_start,
                                            .cancel = read_cancel,
-                                           .close = close_fault};
+                                           .close = close_fault,
+                                           .describe = describe};
     fault->base.ops = &fault->ops;
     fault->inner = inner;
     fault->loop = loop;

@@ -262,7 +262,7 @@ static enum wf_status make_context(struct ucx *ucx, const struct wf_transport_uc
 {
     const ucp_params_t params = {
         .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
-        .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
+        .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP | (ucx->has_rma ? UCP_FEATURE_RMA : 0),
         .name = "weft",
     };
     ucp_config_t *config;
@@ -399,6 +399,8 @@ enum wf_status wf_transport_ucx_new(struct wf_loop *loop,
     }
     ucx->base.ops = &ucx_ops;
     ucx->loop = loop;
+    ucx->get = options->get;
+    ucx->has_rma = ucx_get_wanted(ucx);
     status = ucx_library_open(options->library, &ucx->library, error);
     if (status == WF_OK) {
         status = make_context(ucx, options, error);

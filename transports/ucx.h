@@ -27,6 +27,14 @@ struct wf_transport_ucx_option {
     const char *name, *value; /* UCX's own, with or without the prefix UCX_ */
 };
 
+/* When a reader reads a source's memory itself instead of asking for it: what is contiguous there
+ * and needs no cast. */
+enum wf_ucx_get {
+    WF_UCX_GET_NATIVE, /* where the hardware does it (RDMA) */
+    WF_UCX_GET_NEVER,
+    WF_UCX_GET_ALWAYS, /* also where UCX emulates it, which is slow: for tests */
+};
+
 /* Zeroed is the defaults. Strings are borrowed until wf_transport_ucx_new returns. */
 struct wf_transport_ucx_options {
     /* Bytes in flight to this reader, and bytes packed by this source: each at most this; 0: 64
@@ -35,6 +43,7 @@ struct wf_transport_ucx_options {
     uint64_t edge_bytes;  /* of them for one source; 0: 16 MiB, but no more than transit_bytes */
     uint32_t chunk_bytes; /* of one request; 0: 1 MiB; the same in the whole job */
     uint32_t lanes;       /* connections to each source; 0: 1 */
+    enum wf_ucx_get get;
     /* libucp.so.0 or the folder that has it; NULL: what WEFT_UCX_LIBRARY names, else what the
      * system has. */
     const char *library;

@@ -9,6 +9,9 @@
  *   CHUNK  body: slices                          DATA  body: the slices' elements, one after
  * another BYE    nothing more will be asked
  *
+ * OPENED's body is empty, or the address of the region (8 bytes) and UCX's key to it, for readers
+ * that can read it by themselves.
+ *
  * Answers carry the tag of what they answer and a status; when that is not OK their body is a
  * sentence. A head names the source's life and the reader's life (random numbers of 16 bytes), so
  * that nothing of an earlier life is ever taken for this one's.
@@ -35,6 +38,7 @@ enum {
     UCX_SLICE_MAX_BYTES = UCX_SLICE_FIXED_BYTES + 16 * WF_AXES_MAX,
     UCX_BODY_MAX = 16 << 10, /* of a request */
     UCX_TEXT_MAX = 240,
+    UCX_ANSWER_MAX = 1024, /* body of a small answer: a sentence, or OPENED's key */
 };
 
 enum ucx_kind {

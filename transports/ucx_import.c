@@ -84,6 +84,9 @@ void ucx_import_note(struct ucx *ucx, const struct ucx_note *note)
     snprintf(why, sizeof why, "the source refuses: %.*s",
              (int)(note->body_len < UCX_TEXT_MAX ? note->body_len : UCX_TEXT_MAX),
              (const char *)note->body);
+    if (note->head.status == WF_OK) {
+        ucx_get_keep(open->remote, note->body, note->body_len);
+    }
     finish(open, note->head.status == WF_OK ? WF_OK : WF_REFUSED, why);
 }
 
@@ -160,6 +163,7 @@ void ucx_release_region(struct wf_transport *t, struct wf_remote *base)
     (void)t;
     struct ucx_remote *remote = (struct ucx_remote *)base;
     WF_ASSERT(remote->open_reads == 0);
+    ucx_get_forget(remote);
     ucx_peer_put(remote->peer);
     free(remote);
 }

@@ -79,6 +79,8 @@ struct ucx_peer {
     struct wf_watch exit;  /* its process, when it is on this host */
     bool exit_watched;
     bool is_described;
+    bool can_get;      /* by itself, from this peer */
+    uint64_t connects; /* how often it was greeted */
 };
 
 struct ucx_remote {
@@ -86,6 +88,12 @@ struct ucx_remote {
     struct ucx_peer *peer;
     uint64_t region;
     unsigned open_reads;
+    uint64_t address; /* where the source has it, when it gave a key */
+    uint8_t *key;     /* key_len bytes; NULL: none */
+    uint32_t key_len;
+    struct ucx_remote *next; /* in the reader's list of those with a key */
+    ucp_rkey_h rkey;         /* the key made usable on the peer's first connection; NULL: not yet */
+    uint64_t rkey_of;        /* the peer's `connects` then */
 };
 
 struct ucx_import {
@@ -132,9 +140,11 @@ struct ucx_slot {
     uint32_t op, end_op; /* from element `element` of op to before `end_element` of end_op */
     uint64_t element, end_element;
     uint32_t wire_bytes, slice_count, body_len;
-    uint8_t *direct; /* where the bytes belong, when they need no other step */
-    uint8_t *buffer; /* chunk_bytes, made when first needed */
-    uint8_t *body;   /* UCX_BODY_MAX, likewise */
+    struct ucx_remote *remote; /* one slice that lies there ... */
+    uint64_t remote_offset;    /* ... in one piece from here on, as it is wanted; else NULL */
+    uint8_t *direct;           /* where the bytes belong, when they need no other step */
+    uint8_t *buffer;           /* chunk_bytes, made when first needed */
+    uint8_t *body;             /* UCX_BODY_MAX, likewise */
     uint8_t head[UCX_HEAD_BYTES];
     void *offer;
     enum wf_status status;
@@ -146,6 +156,7 @@ struct ucx_reader {
     uint8_t life[UCX_LIFE_BYTES]; /* of the worker */
     bool closing;                 /* callbacks only free what is theirs */
     struct ucx_peer *peers;
+    struct ucx_remote *keyed; /* remotes with a key */
     struct ucx_import *imports;
     uint64_t next_tag;
     struct ucx_read *reads; /* oldest first */
@@ -168,6 +179,9 @@ struct ucx_region {
     uint64_t id;
     uint8_t *address;
     uint64_t len_bytes;
+    ucp_mem_h memory; /* registered for readers that can get; NULL: not */
+    void *key;        /* UCX's */
+    size_t key_len;
 };
 
 struct ucx_client {
@@ -219,6 +233,8 @@ struct ucx {
     uint64_t host;
     uint64_t transit_bytes, edge_bytes;
     uint32_t chunk_bytes, lanes;
+    enum wf_ucx_get get;
+    bool has_rma; /* the context can get at all */
     char description[4096];
     struct ucx_reader reader;
     struct ucx_source source;
@@ -272,6 +288,8 @@ enum wf_status ucx_reader_open(struct ucx *ucx, struct wf_error *error);
 void ucx_reader_close(struct ucx *ucx);
 void ucx_slot_event(struct ucx_slot *slot);
 struct ucx_slot *ucx_slot_take(struct ucx *ucx);
+/* What UCX was given to fill is full, or failed; callable within its callbacks. */
+void ucx_slot_landed(struct ucx_slot *slot, ucs_status_t status);
 void ucx_slot_free(struct ucx_slot *slot);
 void ucx_slot_request(struct ucx_slot *slot); /* stays queued while its peer is not ready */
 void ucx_slots_request(struct ucx *ucx);      /* all that are queued */
@@ -289,5 +307,16 @@ void ucx_read_fail(struct ucx_read *open, enum wf_status status, uint32_t op, co
 void ucx_reads_resume(struct ucx *ucx);
 /* Of one peer, or all (NULL). */
 void ucx_reads_fail(struct ucx *ucx, struct ucx_peer *peer, enum wf_status status, const char *why);
+
+/* ucx_get.c: reading a source's memory without it */
+bool ucx_get_wanted(const struct ucx *ucx); /* worth asking UCX for on this host */
+void ucx_get_offer(struct ucx *ucx, struct ucx_region *region); /* registers it; may fail */
+void ucx_get_withdraw(struct ucx *ucx, struct ucx_region *region);
+/* Takes the body of OPENED. */
+void ucx_get_keep(struct ucx_remote *remote, const uint8_t *body, uint32_t len);
+void ucx_get_forget(struct ucx_remote *remote);
+void ucx_get_drop_keys(struct ucx *ucx); /* before the worker ends: they are its memory */
+/* True: the slot's bytes are coming, or its failure is recorded; false: it has to be asked for. */
+bool ucx_get_start(struct ucx_slot *slot);
 
 #endif

@@ -167,6 +167,7 @@ bool ucx_peer_greet(struct ucx_peer *peer)
         }
     }
     peer->state = UCX_PEER_GREETED;
+    peer->connects++;
     say(peer, UCX_HELLO);
     return true;
 }
@@ -189,6 +190,7 @@ static void tell_selected(struct ucx_peer *peer)
     struct ucx_selected parsed = ucx_selected_parse(text);
     ucx_selected_text(&parsed, selected, sizeof selected);
     free(text);
+    peer->can_get = ucx->has_rma && (ucx->get == WF_UCX_GET_ALWAYS || parsed.native_get);
     peer->is_described = true;
     size_t used = strlen(ucx->description);
     if (strstr(ucx->description, selected) == NULL) {

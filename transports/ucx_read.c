@@ -33,6 +33,10 @@ static void add_slice(struct ucx_slot *slot, const struct wf_read *read, const s
     slot->body_len += (uint32_t)ucx_slice_encode(&slice, slot->body + slot->body_len);
     slot->wire_bytes += (uint32_t)(count * wf_dtype_bytes(wire));
     slot->slice_count++;
+    bool is_whole = slot->slice_count == 1 && wire == src->dtype &&
+                    ucx_box_run(&op->box, false, wf_dtype_bytes(wire), first) >= count;
+    slot->remote = is_whole ? (struct ucx_remote *)src->remote : NULL;
+    slot->remote_offset = is_whole ? src->offset + ucx_box_offset(&op->box, false, first) : 0;
 }
 
 /* The elements from `element` of op on that may be received where they belong; 0: none. */

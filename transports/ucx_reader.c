@@ -40,6 +40,7 @@ struct ucx_slot *ucx_slot_take(struct ucx *ucx)
     }
     ucx->reader.free = slot->next_free;
     slot->direct = NULL;
+    slot->remote = NULL;
     slot->peer = NULL;
     slot->offer = NULL;
     slot->status = WF_OK;
@@ -92,6 +93,9 @@ void ucx_slot_request(struct ucx_slot *slot)
     struct ucx_peer *peer = slot->peer;
     slot->state = UCX_SLOT_QUEUED;
     if (peer->state != UCX_PEER_READY) {
+        return;
+    }
+    if (ucx_get_start(slot)) {
         return;
     }
     uint64_t now_ns = wf_loop_now_ns(ucx->loop), until_ns = slot->read->read->deadline_ns;
@@ -189,28 +193,34 @@ static ucs_status_t record(void *argument, const void *header, size_t header_len
     if (head.kind == UCX_DATA) {
         return record_data(ucx, &head, data, data_len, is_offer);
     }
-    if (!is_offer && data_len <= UCX_TEXT_MAX) {
+    if (!is_offer && data_len <= UCX_ANSWER_MAX) {
         ucx_notes_add(&ucx->reader.notes, &head, data, data_len);
     }
     return UCS_OK;
 }
 
-static void received(void *request, ucs_status_t status, size_t length, void *user)
+void ucx_slot_landed(struct ucx_slot *slot, ucs_status_t status)
 {
-    struct ucx_slot *slot = user;
     struct ucx *ucx = slot->ucx;
-    ucx->library.ucp_request_free(request);
     ucx->reader.receives--;
     if (ucx->reader.closing) {
         return;
     }
     slot->state = UCX_SLOT_ARRIVED;
-    if (status != UCS_OK || length != slot->wire_bytes) {
-        slot->status = status != UCS_OK ? WF_PEER_LOST : WF_PROTOCOL;
+    if (status != UCS_OK) {
+        slot->status = WF_PEER_LOST;
         snprintf(slot->text, sizeof slot->text, "a chunk did not arrive: %s",
                  ucx_worker_text(&ucx->reader.worker, status));
     }
     ucx_slot_event(slot);
+}
+
+static void received(void *request, ucs_status_t status, size_t length, void *user)
+{
+    struct ucx_slot *slot = user;
+    slot->ucx->library.ucp_request_free(request);
+    ucx_slot_landed(
+        slot, length == slot->wire_bytes || status != UCS_OK ? status : UCS_ERR_MESSAGE_TRUNCATED);
 }
 
 /* --- acting on it ------------------------------------------------------------------------------
@@ -227,20 +237,13 @@ static void receive(struct ucx_slot *slot)
     void *offer = slot->offer;
     slot->offer = NULL;
     slot->state = UCX_SLOT_ARRIVING;
+    ucx->reader.receives++;
     ucs_status_ptr_t request = ucx->library.ucp_am_recv_data_nbx(
         ucx->reader.worker.worker, offer, slot->direct != NULL ? slot->direct : slot->buffer,
         slot->wire_bytes, &param);
-    if (UCS_PTR_IS_PTR(request)) {
-        ucx->reader.receives++;
-        return;
+    if (!UCS_PTR_IS_PTR(request)) {
+        ucx_slot_landed(slot, UCS_PTR_STATUS(request));
     }
-    slot->state = UCX_SLOT_ARRIVED;
-    if (UCS_PTR_IS_ERR(request)) {
-        slot->status = WF_PEER_LOST;
-        snprintf(slot->text, sizeof slot->text, "a chunk cannot be received: %s",
-                 ucx_worker_text(&ucx->reader.worker, UCS_PTR_STATUS(request)));
-    }
-    ucx_slot_event(slot);
 }
 
 static void act(struct ucx_slot *slot)
@@ -303,6 +306,7 @@ static void close_worker(struct ucx *ucx)
     ucx->reader.closing = true;
     ucx_peers_hang_up(ucx);
     ucx_worker_settle(&ucx->reader.worker, &ucx->reader.receives);
+    ucx_get_drop_keys(ucx);
     ucx_worker_close(&ucx->reader.worker);
     ucx->reader.receives = 0;
     ucx->reader.closing = false;

@@ -56,6 +56,24 @@ static bool bury(struct ucx *ucx)
     return any;
 }
 
+/* The region is there: and the key to it, for a reader that can get. */
+static void answer_opened(struct ucx_client *client, const struct ucx_head *to,
+                          const struct ucx_region *region)
+{
+    struct ucx_head head = *to;
+    uint8_t body[UCX_ANSWER_MAX];
+    uint64_t address = (uint64_t)(uintptr_t)region->address;
+    size_t len = 0;
+    head.kind = UCX_OPENED;
+    head.status = WF_OK;
+    if (region->key != NULL && region->key_len <= sizeof body - sizeof address) {
+        memcpy(body, &address, sizeof address);
+        memcpy(body + sizeof address, region->key, region->key_len);
+        len = sizeof address + region->key_len;
+    }
+    ucx_say(&client->ucx->source.worker, client->eps[0], UCX_AM_TO_READER, &head, body, len);
+}
+
 static void answer(struct ucx_client *client, const struct ucx_head *to, uint8_t kind,
                    enum wf_status status, const char *why)
 {
@@ -148,6 +166,10 @@ static void open_region(struct ucx *ucx, struct ucx_client *client, const struct
         snprintf(why, sizeof why, "region %llu has %llu bytes, not %llu",
                  (unsigned long long)head->region, (unsigned long long)region->len_bytes,
                  (unsigned long long)head->len_bytes);
+    }
+    if (status == WF_OK) {
+        answer_opened(client, head, region);
+        return;
     }
     answer(client, head, UCX_OPENED, status, why);
 }

@@ -54,6 +54,7 @@ enum wf_status ucx_export_region(struct wf_transport *t, const struct wf_region 
         return status;
     }
     source->regions = made;
+    ucx_get_offer(ucx, made);
     return WF_OK;
 }
 
@@ -111,6 +112,7 @@ void ucx_withdraw_region(struct wf_transport *t, const struct wf_handle *handle)
     if (is_sent_from(ucx, region)) {
         stop_sends(ucx, region);
     }
+    ucx_get_withdraw(ucx, region);
     free(region);
 }
 
@@ -136,6 +138,7 @@ void ucx_source_close(struct ucx *ucx)
     }
     for (struct ucx_region *region; (region = source->regions) != NULL;) {
         source->regions = region->next;
+        ucx_get_withdraw(ucx, region);
         free(region);
     }
     for (struct ucx_buffer *buffer; (buffer = source->buffers) != NULL;) {

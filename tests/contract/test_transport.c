@@ -547,17 +547,20 @@ Test(transport, cancel_is_a_barrier)
         memset(target, 0xa5, WORLD_BYTES); /* ours again */
         world.kind->run(&world, nothing_left);
         cr_assert_eq(world.done_count, 1, "%s", world.kind->name);
-        for (uint64_t i = 0; i < WORLD_BYTES; i++) {
-            cr_assert_eq(target[i], 0xa5, "%s: byte %llu landed late", world.kind->name,
-                         (unsigned long long)i);
+        uint64_t i = 0;
+        while (i < WORLD_BYTES && target[i] == 0xa5) {
+            i++;
         }
+        cr_assert_eq(i, WORLD_BYTES, "%s: byte %llu landed late", world.kind->name,
+                     (unsigned long long)i);
         prepare(&world, &reading, &box, WF_DTYPE_U8, target, WORLD_BYTES, WF_DTYPE_U8);
         start(&world, &reading);
         cr_assert(world.kind->run(&world, two_done), "%s", world.kind->name);
         cr_assert_eq(reading.read.status, WF_OK, "%s", world.kind->name);
-        for (uint64_t i = 0; i < WORLD_BYTES; i++) {
-            cr_assert_eq(target[i], world_byte(i), "%s", world.kind->name);
+        for (i = 0; i < WORLD_BYTES && target[i] == world_byte(i);) {
+            i++;
         }
+        cr_assert_eq(i, WORLD_BYTES, "%s: byte %llu", world.kind->name, (unsigned long long)i);
         free(target);
     }
 }

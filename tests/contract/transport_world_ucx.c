@@ -78,6 +78,11 @@ static bool open_tcp(struct world *world)
     return open_ucx(world, "tcp");
 }
 
+static bool open_get(struct world *world)
+{
+    return open_ucx(world, "get:tcp");
+}
+
 static bool open_posix(struct world *world)
 {
     return open_ucx(world, "posix");
@@ -125,6 +130,11 @@ static bool run_ucx(struct world *world, bool (*done)(struct world *world))
 
 const struct world_kind world_ucx_tcp = {.name = "ucx, tcp",
                                          .open = open_tcp,
+                                         .close = close_ucx,
+                                         .kill_source = kill_source,
+                                         .run = run_ucx};
+const struct world_kind world_ucx_get = {.name = "ucx, emulated get over tcp",
+                                         .open = open_get,
                                          .close = close_ucx,
                                          .kill_source = kill_source,
                                          .run = run_ucx};

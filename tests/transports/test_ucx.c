@@ -1,13 +1,10 @@
-/* test_ucx.c - what the UCX transport adds to the contract: its library, sleeping, credits, sources
+/* test_ucx.c - what the UCX transport adds to the contract: signals, sleeping, credits, sources
  * that freeze, and requests that a source must not believe. */
 #include <criterion/criterion.h>
-#include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "tests/contract/transport_world.h"
 #include "tests/contract/transport_world_kinds.h"
@@ -176,81 +173,6 @@ Test(ucx, the_process_keeps_its_signals)
     }
     cr_assert_null(getenv("UCX_HANDLE_ERRORS"), "the environment is as it was");
     close_world(&world);
-}
-
-static enum wf_status try_new(const struct wf_transport_ucx_options *options, char *said,
-                              struct wf_error *error)
-{
-    struct job_env env = {.env.ops = &job_env_ops};
-    struct wf_loop *loop;
-    struct wf_transport *transport;
-    cr_assert_eq(wf_loop_new(NULL, &loop, NULL), WF_OK);
-    wf_loop_set_env(loop, &env.env);
-    enum wf_status status = wf_transport_ucx_new(loop, options, &transport, error);
-    if (status == WF_OK) {
-        snprintf(said, 2000, "%s", transport->ops->describe(transport));
-        transport->ops->close(transport);
-    }
-    wf_loop_free(loop);
-    return status;
-}
-
-static const struct wf_transport_ucx_option strange[] = {{"TLS", "tcp"}, {"UCX_NO_SUCH", "1"}},
-                                            wrong[] = {{"RNDV_SCHEME", "by pigeon"}},
-                                            nothing[] = {{"TLS", "no_such_transport"}},
-                                            known[] = {{"UCX_TLS", "tcp"},
-                                                       {"TCP_TX_SEG_SIZE", "16k"},
-                                                       {"RNDV_THRESH", "64k"}};
-
-static const struct option_row {
-    const char *name;
-    struct wf_transport_ucx_options options;
-    enum wf_status status;
-    const char *said;
-} option_rows[] = {
-    {"its own options", {.options = known, .option_count = 3}, WF_OK, "ucx 1."},
-    {"an unknown option", {.options = strange, .option_count = 2}, WF_INVALID, "NO_SUCH"},
-    {"a value it refuses", {.options = wrong, .option_count = 1}, WF_INVALID, "RNDV_SCHEME"},
-    {"no such transport", {.options = nothing, .option_count = 1}, WF_UNSUPPORTED, "TLS"},
-    {"too many lanes", {.lanes = WF_UCX_LANES_MAX + 1}, WF_INVALID, "lanes"},
-    {"small chunks", {.chunk_bytes = 100}, WF_INVALID, "chunks of 100 bytes"},
-    {"a budget for less than two chunks", {.transit_bytes = 1 << 20}, WF_INVALID, "two chunks"},
-    {"no library there", {.library = "/nowhere"}, WF_UNSUPPORTED, "/nowhere"},
-    {"a file that is no library", {.library = "/etc/hostname"}, WF_UNSUPPORTED, "/etc/hostname"},
-};
-
-Test(ucx, options_are_checked)
-{
-    for (size_t i = 0; i < sizeof option_rows / sizeof option_rows[0]; i++) {
-        const struct option_row *row = &option_rows[i];
-        struct wf_error error = {.text = ""};
-        char said[2000] = "";
-        cr_assert_eq(try_new(&row->options, said, &error), row->status, "%s: %s", row->name,
-                     error.text);
-        cr_assert_not_null(strstr(row->status == WF_OK ? said : error.text, row->said),
-                           "%s: '%s%s'", row->name, said, error.text);
-    }
-}
-
-Test(ucx, a_copy_that_the_process_has_is_named)
-{
-    struct wf_error error = {.text = ""};
-    char said[2000] = "", folder[] = "/tmp/weft-ucx-XXXXXX", path[64];
-    unsetenv("WEFT_UCX_LIBRARY");
-    cr_assert_not_null(dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL));
-    cr_assert_eq(try_new(NULL, said, &error), WF_OK, "%s", error.text);
-    cr_assert_not_null(strstr(said, "had loaded it already"), "%s", said);
-    /* Another copy beside it would run with the first one's parts. */
-    cr_assert_not_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/libucp.so.0", folder);
-    FILE *file = fopen(path, "w");
-    fclose(file);
-    const struct wf_transport_ucx_options options = {.library = folder};
-    cr_assert_eq(try_new(&options, said, &error), WF_UNSUPPORTED);
-    cr_assert_not_null(strstr(error.text, folder), "%s", error.text);
-    cr_assert_not_null(strstr(error.text, "has loaded another"), "%s", error.text);
-    unlink(path);
-    rmdir(folder);
 }
 
 Test(ucx, what_it_selected_is_told)
@@ -467,6 +389,36 @@ Test(ucx, another_source_is_not_disturbed, .timeout = 60)
     close_world(&world);
     free(frozen);
     free(whole);
+}
+
+/* --- one-sided reads -----------------------------------------------------------------------------
+ */
+
+Test(ucx, what_lies_in_one_piece_can_be_read_without_the_source)
+{
+    struct world world;
+    open_world(&world, &world_ucx_get);
+    const struct ucx_remote *remote = (const struct ucx_remote *)world.remote;
+    cr_assert_not_null(remote->key, "the source gave a key");
+    uint8_t *target = malloc(WORLD_BYTES);
+    struct reading reading;
+    start(&world, &reading, world.remote, target, 5, 1000000);
+    const struct ucx_reader *reader = &inside(&world)->reader;
+    cr_assert_gt(reader->receives, 0, "asked UCX, not the source");
+    cr_assert(world.kind->run(&world, one_done));
+    cr_assert_eq(reading.read.status, WF_OK, "%s", reading.read.text);
+    check_bytes(target, 5, 1000000);
+    check_frozen(&world, true);
+    free(target);
+    close_world(&world);
+}
+
+Test(ucx, over_tcp_it_is_not_emulated_unasked)
+{
+    struct world world;
+    open_world(&world, &world_ucx_tcp);
+    cr_assert_null(((const struct ucx_remote *)world.remote)->key);
+    close_world(&world);
 }
 
 /* --- what a source does not believe ------------------------------------------------------------
