@@ -121,6 +121,7 @@ struct wf_server_engine {
 struct wf_server_round {
     struct wf_round_key key;
     bool fill, noticed;
+    bool recovered;   /* of a server before this one */
     bool source_lost; /* nobody can read any more; votes that are in stand */
     bool withdrawn;   /* a train rank said that it no longer has the version */
     bool superseded;  /* dropped for a newer version */
@@ -450,6 +451,8 @@ void wf_server_report_plan(struct wf_meta_server *server);
 void wf_server_report_vote(struct wf_meta_server *server, const struct wf_frame_vote *vote);
 void wf_server_report_progress(struct wf_meta_server *server); /* of votes, if there are new ones */
 void wf_server_report_round(struct wf_meta_server *server, bool committed);
+/* To one observer: how the last server's round ended, which it may have missed. */
+void wf_server_report_recovered(struct wf_meta_server *server, uint64_t conn);
 void wf_server_report_presence(struct wf_meta_server *server, bool away,
                                const struct wf_culprit *who);
 void wf_server_progress(struct wf_meta_server *server, const char *phase, uint64_t done,

@@ -297,12 +297,17 @@ void wf_server_on_hello(struct wf_meta_server *server, struct wf_server_conn *co
     const uint64_t id = conn->id;
     struct wf_server_rank *rank = NULL;
     struct wf_error error = {0};
+    if (server->stops) { /* it is the next server's to answer */
+        wf_server_conn_drop(server, id);
+        return;
+    }
     enum wf_status status = check_hello(server, conn, hello, &error);
     if (status == WF_OK && hello->role == WF_ROLE_OBSERVER) {
         wf_server_conn_become(server, conn, WF_CONN_OBSERVER, NULL);
         if (server->agreed) {
             wf_frame_send(server->env, conn->id, WF_FRAME_plan_report, &server->plan_report, -1);
         }
+        wf_server_report_recovered(server, conn->id);
         return;
     }
     if (status == WF_OK) {

@@ -81,7 +81,7 @@ static void mark_member_engines(struct wf_meta_server *server)
 static void adopt_round(struct wf_meta_server *server)
 {
     struct wf_server_recovery *r = server->recovery;
-    server->round = (struct wf_server_round){.key = r->round, .fill = r->fill};
+    server->round = (struct wf_server_round){.key = r->round, .fill = r->fill, .recovered = true};
     server->round.key.term = server->term;
     server->round.key.epoch = server->epoch;
     server->round.opened_ns = wf_server_now(server);

@@ -74,6 +74,29 @@ void wf_server_report_progress(struct wf_meta_server *server)
     }
 }
 
+/* The engines that serve the round's version by now. */
+static void list_engines(struct wf_meta_server *server)
+{
+    struct wf_frame_round_report *report = &server->round.report;
+    report->transports = server->round.transports;
+    report->engines = server->units;
+    report->engines_count = 0;
+    for (uint32_t e = 0; e < server->options.engines; e++) {
+        const struct wf_server_engine *engine = &server->engines[e];
+        if (engine->unit == WF_UNIT_DECIDED && wf_server_engine_is_full(server, engine)) {
+            server->units[report->engines_count++].engine = e;
+        }
+    }
+}
+
+void wf_server_report_recovered(struct wf_meta_server *server, uint64_t conn)
+{
+    if (server->round.recovered && server->round.noticed) {
+        list_engines(server);
+        wf_frame_send(server->env, conn, WF_FRAME_round_report, &server->round.report, -1);
+    }
+}
+
 void wf_server_report_round(struct wf_meta_server *server, bool committed)
 {
     struct wf_server_round *round = &server->round;
@@ -83,15 +106,7 @@ void wf_server_report_round(struct wf_meta_server *server, bool committed)
     report->culprit = round->culprit;
     report->decide_ns = round->flip_sent_ns > 0 ? round->flip_sent_ns - round->last_vote_ns : 0;
     report->total_ns = now - round->opened_ns;
-    report->transports = round->transports;
-    report->engines = server->units;
-    report->engines_count = 0;
-    for (uint32_t e = 0; e < server->options.engines; e++) {
-        const struct wf_server_engine *engine = &server->engines[e];
-        if (engine->unit == WF_UNIT_DECIDED && wf_server_engine_is_full(server, engine)) {
-            server->units[report->engines_count++].engine = e;
-        }
-    }
+    list_engines(server);
     wf_server_send_observers(server, WF_FRAME_round_report, report);
     wf_server_remember_round(server);
 }

@@ -103,19 +103,27 @@ static void connect_again(struct wf_timer *timer)
     }
 }
 
+/* A server that somebody else starts may come up after us, and one that was lost may be started
+ * again, by us or by others: ranks wait for it too. */
+static bool may_come(struct parent *p, uint64_t now)
+{
+    const struct wf_timeouts *t = &p->setup->job.timeouts;
+    if (p->greeted) {
+        p->lost_ns = p->lost_ns == 0 ? now : p->lost_ns;
+        return now - p->lost_ns < t->reconnect_ns;
+    }
+    return p->bound[0] == '\0' && now - p->started_ns < t->connect_ns;
+}
+
 static void connection_closed(struct parent *p, const char *why)
 {
-    const struct wf_job_file *job = &p->setup->job;
-    bool external = job->server.address[0] != '\0' || p->options->scope == WF_PARENT_OBSERVER;
     uint64_t now = wf_loop_now_ns(p->loop);
     p->conn = 0;
     if (p->state == FINISHING && wf_children_running(&p->children) == 0) {
         wf_loop_stop(p->loop);
     } else if (p->state == FINISHING) {
         wf_parent_arm(p, END_WAIT_NS, "the end of processes whose job is over");
-    } else if (p->state != STOPPING && external && !p->greeted &&
-               now - p->started_ns < job->timeouts.connect_ns) {
-        /* A server that somebody else starts may come up after us; ranks wait for it too. */
+    } else if (p->state != STOPPING && may_come(p, now)) {
         p->reconnect = (struct wf_timer){.fire = connect_again, .name = "connecting again"};
         wf_timer_arm(p->loop, &p->reconnect, now + RECONNECT_NS);
     } else if (p->state != STOPPING) {
@@ -218,6 +226,7 @@ static void finish(struct parent *p)
     }
     wf_parent_end_far(p);
     wf_children_fini(&p->children);
+    wf_parent_end_server(p);
     wf_timer_cancel(p->loop, &p->timer);
     wf_timer_cancel(p->loop, &p->reconnect);
     if (p->conn != 0) {

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SERVER_START_MS = 10000, STARTS_MAX = 2, FAR_STARTS_MAX = 4, LOST_BY_SHELL = 255 };
+enum { STARTS_MAX = 2, FAR_STARTS_MAX = 4, LOST_BY_SHELL = 255 };
 
 /* --- starting --------------------------------------------------------------------------------- */
 static enum wf_status start_child(struct parent *p, struct wf_child *child, struct wf_error *error)
@@ -67,68 +67,6 @@ static enum wf_status start_child(struct parent *p, struct wf_child *child, stru
     return status;
 }
 
-/* Reads the server's "listening on ADDRESS" line. */
-static enum wf_status read_server_line(int fd, char address[WF_ADDRESS_MAX], struct wf_error *error)
-{
-    static const char head[] = "listening on ";
-    char line[WF_ADDRESS_MAX + sizeof head - 1];
-    size_t len = 0;
-    struct pollfd wait = {.fd = fd, .events = POLLIN};
-    while (len + 1 < sizeof line && poll(&wait, 1, SERVER_START_MS) == 1) {
-        ssize_t got = read(fd, line + len, 1);
-        if (got <= 0 || line[len] == '\n') {
-            break;
-        }
-        len++;
-    }
-    line[len] = '\0';
-    if (strncmp(line, head, sizeof head - 1) != 0) {
-        return wf_error_set(error, WF_CONNECTION,
-                            "the server did not start to listen (waited up to %d s)",
-                            SERVER_START_MS / 1000);
-    }
-    memcpy(address, line + sizeof head - 1, len + 2 - sizeof head);
-    return WF_OK;
-}
-
-static enum wf_status start_server(struct parent *p, struct wf_error *error)
-{
-    const struct wf_job_file *job = &p->setup->job;
-    const struct wf_parent_options *options = p->options;
-    const char *reached = options->server != NULL ? options->server : job->server.address;
-    if (reached[0] != '\0') {
-        snprintf(p->server, sizeof p->server, "%s", reached);
-    }
-    if (reached[0] != '\0' && options->scope != WF_PARENT_LEADER) {
-        return WF_OK;
-    }
-    int out[2];
-    if (pipe2(out, O_CLOEXEC) != 0) {
-        return wf_error_set(error, WF_NO_RESOURCE, "cannot make a pipe: %s", strerror(errno));
-    }
-    const char *arguments[] = {
-        "server", job->path, "--ends-with-parent", "--token-file", p->token_file, NULL, NULL, NULL};
-    char bound[WF_ADDRESS_MAX], listen[WF_ADDRESS_MAX];
-    enum wf_status status = wf_parent_far_listen(p, listen, error);
-    if (options->listen != NULL || listen[0] != '\0') {
-        arguments[5] = "--listen";
-        arguments[6] = options->listen != NULL ? options->listen : listen;
-    }
-    if (status == WF_OK) {
-        status = wf_child_start(&p->children, &p->children.children[0], arguments, out[1], error);
-    }
-    close(out[1]);
-    if (status == WF_OK) {
-        status = read_server_line(out[0], bound, error);
-    }
-    if (status == WF_OK && reached[0] == '\0') {
-        snprintf(p->server, sizeof p->server, "%s", bound);
-        status = wf_parent_far_server(p, bound, error);
-    }
-    close(out[0]);
-    return status;
-}
-
 static void child_ended(void *user, struct wf_child *child, bool clean, const char *text);
 
 static void name_children(struct parent *p)
@@ -174,7 +112,7 @@ enum wf_status wf_parent_start_all(struct parent *p, struct wf_error *error)
         wf_token_of_job(p->options->token_file, &p->setup->job, p->setup->job.name, p->env,
                         p->token_file, &p->token, error);
     if (status == WF_OK) {
-        status = start_server(p, error);
+        status = wf_parent_start_server(p, error);
     }
     for (uint32_t i = 1; i < p->children.count && status == WF_OK; i++) {
         struct wf_child *child = &p->children.children[i];
@@ -275,7 +213,9 @@ static void excuse_engine(struct parent *p, const struct wf_child *child)
 static bool start_again(struct parent *p, struct wf_child *child)
 {
     struct wf_error error;
-    if (start_child(p, child, &error) != WF_OK) {
+    enum wf_status status = child->kind == WF_CHILD_SERVER ? wf_parent_start_server(p, &error)
+                                                           : start_child(p, child, &error);
+    if (status != WF_OK) {
         wf_parent_complain(p, error.text);
         return false;
     }
@@ -300,7 +240,7 @@ static void child_ended(void *user, struct wf_child *child, bool clean, const ch
     char line[200], name[60];
     name_child(child, name, sizeof name);
     if (!clean && (p->state != STOPPING || crashed)) {
-        bool again = crashed && p->state != STOPPING && child->kind != WF_CHILD_SERVER &&
+        bool again = crashed && p->state != STOPPING &&
                      child->starts < (far ? FAR_STARTS_MAX : STARTS_MAX);
         snprintf(line, sizeof line, "%s %s%s", name, text, again ? "; starting it again" : "");
         wf_parent_complain(p, line);

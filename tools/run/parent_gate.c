@@ -172,10 +172,16 @@ static void take_note(struct parent *p, const struct wf_frame_note *note)
 
 static void take_round(struct parent *p, const struct wf_frame_round_report *round)
 {
+    uint64_t step = round->round.version.step;
+    const struct wf_report_round *known = wf_report_last(&p->report, step);
+    if (known != NULL && known->frame.state == WF_REPORT_COMMITTED && !round->fill &&
+        wf_version_compare(known->frame.round.version, round->round.version) == 0) {
+        return; /* a server that was started again tells how its last round ended */
+    }
     wf_report_round(&p->report, round, wf_loop_now_ns(p->loop));
     wf_progress_round(&p->progress, round);
     if (round->state == WF_REPORT_COMMITTED) {
-        settle(p, round->round.version.step);
+        settle(p, step);
     }
 }
 
@@ -195,6 +201,7 @@ void wf_parent_take_frame(struct parent *p, const struct wf_wire_msg *wire)
             wf_parent_stop(p, true);
         }
         p->greeted = p->greeted || p->handshake.done;
+        p->lost_ns = p->handshake.done ? 0 : p->lost_ns;
         wf_frame_fini(&frame);
         return;
     }

@@ -37,6 +37,9 @@ struct parent {
     struct wf_timer timer; /* of the state: notes, stopping */
     enum parent_state state;
     char server[WF_ADDRESS_MAX];
+    char bound[WF_ADDRESS_MAX]; /* where our own server listens; "": there is none, or not yet */
+    char journal[WF_PATH_MAX];  /* its folder, ours to remove; "": the job names one */
+    uint64_t lost_ns;           /* since when there is no connection to it; 0: there is one */
     char token_file[WF_PATH_MAX];
     struct wf_token token;
     struct wf_handshake handshake; /* of conn */
@@ -86,6 +89,11 @@ enum wf_status wf_parent_far_listen(struct parent *p, char listen_out[WF_ADDRESS
                                     struct wf_error *error);
 /* Puts the address by which other hosts reach a server that is bound to all of this host's. */
 enum wf_status wf_parent_far_server(struct parent *p, const char *bound, struct wf_error *error);
+
+/* --- parent_server.c */
+/* Our own server, if there is to be one: at first, or again on its journal at the same address. */
+enum wf_status wf_parent_start_server(struct parent *p, struct wf_error *error);
+void wf_parent_end_server(struct parent *p); /* it is gone: so is its journal */
 
 /* --- parent_gate.c */
 /* To be called whenever an account has come or a version has ended. */

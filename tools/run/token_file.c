@@ -119,7 +119,7 @@ static void make_folders(char *path)
     mkdir(path, 0700);
 }
 
-static enum wf_status run_folder(char folder[WF_PATH_MAX], struct wf_error *error)
+enum wf_status wf_run_folder(char folder[WF_PATH_MAX], struct wf_error *error)
 {
     struct stat info;
     if (!folder_name(folder)) {
@@ -146,7 +146,7 @@ static enum wf_status run_folder(char folder[WF_PATH_MAX], struct wf_error *erro
 static enum wf_status run_path(char out[WF_PATH_MAX], struct wf_error *error, const char *format,
                                ...)
 {
-    enum wf_status status = run_folder(out, error);
+    enum wf_status status = wf_run_folder(out, error);
     if (status == WF_OK) {
         size_t used = strlen(out);
         va_list args;

@@ -16,6 +16,8 @@
 #include "config/job.h"
 #include "runtime/env.h"
 
+/* The run folder, made if need be. */
+enum wf_status wf_run_folder(char folder[WF_PATH_MAX], struct wf_error *error);
 /* IO: it cannot be read; REFUSED: others can (the sentence has the chmod to run), or it is another
  * user's; INVALID: it holds no token. */
 enum wf_status wf_token_load(const char *path, struct wf_token *token_out, struct wf_error *error);
