@@ -185,6 +185,11 @@ void wf_journal_encode_state(const struct wf_journal_state *state, uint8_t **byt
         return;
     }
     wf_journal_encode(&r, bytes, len);
+    if (state->ended) {
+        r.kind = WF_JOURNAL_END;
+        wf_journal_encode(&r, bytes, len);
+        return;
+    }
     if (state->rebuilding) {
         r.kind = WF_JOURNAL_REBUILD;
         r.begins = true;
@@ -238,11 +243,24 @@ static void apply_open(struct wf_journal_state *state, const struct wf_journal_r
     }
 }
 
+static void forget(struct wf_journal_state *state)
+{
+    struct wf_journal_state kept = {
+        .term = state->term, .epoch = state->epoch, .ended = state->ended};
+    memcpy(kept.job, state->job, sizeof kept.job);
+    wf_journal_state_fini(state);
+    *state = kept;
+}
+
 void wf_journal_apply(struct wf_journal_state *state, const struct wf_journal_record *record)
 {
     state->term = record->term > state->term ? record->term : state->term;
     state->epoch = record->epoch;
+    state->ended = record->kind == WF_JOURNAL_END;
     switch (record->kind) {
+    case WF_JOURNAL_END:
+        forget(state);
+        break;
     case WF_JOURNAL_GENERATION:
         state->generation = record->generation;
         break;
@@ -362,6 +380,7 @@ static bool decode(struct reader *r, enum wf_journal_kind kind, struct wf_journa
     record->epoch = take(r, UINT64_MAX);
     switch (kind) {
     case WF_JOURNAL_TERM:
+    case WF_JOURNAL_END:
         break;
     case WF_JOURNAL_GENERATION:
         record->generation = take_version(r);

@@ -34,6 +34,7 @@ enum wf_journal_kind {
     WF_JOURNAL_OPEN,
     WF_JOURNAL_DECIDE,
     WF_JOURNAL_COMMITTED, /* for these engines, because somebody was told so */
+    WF_JOURNAL_END,       /* of the job: what comes after it is another one's */
     WF_JOURNAL_REBUILD,   /* from the ranks: begins, or is done; between them it is not complete */
 };
 
@@ -61,6 +62,7 @@ struct wf_journal_engine {
 struct wf_journal_state {
     char job[WF_JOB_NAME_MAX];
     uint64_t term, epoch; /* 0: no server has used it */
+    bool ended;           /* the job was over; only `term` and `job` are left */
     bool rebuilding;      /* what is missing has to be asked for */
     struct wf_version generation;
     struct wf_round_key round; /* the newest; of no version: none */

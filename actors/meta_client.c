@@ -109,6 +109,15 @@ static void renew(struct wf_meta_client *client, uint64_t sent_ns)
     }
 }
 
+/* Once to each server. */
+static void send_note(struct wf_meta_client *client)
+{
+    if (client->has_note && client->link == WF_LINK_UP && client->note_term != client->term) {
+        client->note_term = client->term;
+        wf_client_send_now(client, WF_FRAME_note, &client->note);
+    }
+}
+
 void wf_client_joined(struct wf_meta_client *client)
 {
     const struct wf_frame_joined joined = {.epoch = client->epoch,
@@ -121,6 +130,7 @@ void wf_client_joined(struct wf_meta_client *client)
     if (!is_infer(client)) {
         wf_client_train_joined(client);
     }
+    send_note(client);
 }
 
 static void on_welcome(struct wf_meta_client *client, const struct wf_frame_welcome *welcome)
@@ -356,9 +366,21 @@ struct wf_actor *wf_meta_client_actor(struct wf_meta_client *client)
 
 void wf_client_note(struct wf_meta_client *client, const struct wf_frame_note *note)
 {
-    if (client->link == WF_LINK_UP && !client->said_goodbye) {
-        wf_client_send_now(client, WF_FRAME_note, note);
+    if (client->said_goodbye) {
+        return;
     }
+    free(client->note.spans);
+    client->note = *note;
+    client->note.spans = NULL;
+    if (note->spans_count > 0) {
+        size_t bytes = note->spans_count * sizeof note->spans[0];
+        client->note.spans = malloc(bytes);
+        WF_ASSERT(client->note.spans != NULL);
+        memcpy(client->note.spans, note->spans, bytes);
+    }
+    client->has_note = true;
+    client->note_term = 0;
+    send_note(client);
 }
 
 struct wf_version wf_client_live(const struct wf_meta_client *client)
@@ -404,5 +426,6 @@ void wf_meta_client_free(struct wf_meta_client *client)
     wf_actor_fini(&client->actor);
     wf_frame_fini(&client->members);
     free(client->round_members);
+    free(client->note.spans);
     free(client);
 }

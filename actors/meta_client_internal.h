@@ -113,6 +113,11 @@ struct wf_meta_client {
     struct wf_client_tell tells[WF_TELLS_MAX];
     uint32_t tell_count;
 
+    /* --- the host's newest account, for observers whom a server that died has not told */
+    struct wf_frame_note note; /* its list is own memory */
+    uint64_t note_term;        /* whose server got it; 0: none yet */
+    bool has_note;
+
     /* --- the end */
     bool closing, ended; /* closing: waits until nothing can land; ended: the hook was called */
     bool said_goodbye;

@@ -75,6 +75,7 @@ static void on_note(struct wf_meta_server *server, struct wf_server_rank *rank,
     note->side = rank->side; /* a rank speaks for itself only */
     note->rank = rank->rank;
     note->engine = rank->engine;
+    wf_server_keep_note(rank, note);
     wf_server_send_observers(server, WF_FRAME_note, note);
 }
 
@@ -336,6 +337,12 @@ static void ending(struct wf_meta_server *server)
     if (!server->stops && waits && waited < server->options.timeouts.join_ns) {
         return;
     }
+    if (!server->stops && server->options.journal != NULL) {
+        const struct wf_journal_record record = {
+            .kind = WF_JOURNAL_END, .term = server->term, .epoch = server->epoch};
+        struct wf_error error = {0};
+        server->options.journal(server->options.user, &record, &error); /* all know it anyway */
+    }
     close_all(server);
     server->state = WF_SERVER_ENDED;
     if (server->options.ended != NULL) {
@@ -532,6 +539,10 @@ void wf_meta_server_free(struct wf_meta_server *server)
     wf_actor_fini(&server->actor);
     wf_server_shared_drop(&server->members_frame);
     wf_server_shared_drop(&server->open_frame);
+    for (uint32_t i = 0; i < server->rank_count; i++) {
+        wf_server_forget_note(&server->ranks[i]);
+    }
+    wf_server_forget_reports(server);
     free(server->ranks);
     free(server->engines);
     free(server->engine_ranks);

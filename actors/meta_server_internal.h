@@ -87,7 +87,8 @@ struct wf_server_rank {
     unsigned owed; /* WF_OWED_ bits: frames that it gets in a later turn */
     struct wf_version live;
     bool serving, resume_asked;
-    uint64_t bytes_peak; /* as it noted last */
+    uint64_t bytes_peak;        /* as it noted last */
+    struct wf_frame_note *note; /* its newest, own memory: for observers who come back */
     /* --- the plan */
     uint64_t planned_epoch; /* MEMBERS that it has answered */
     struct wf_frame_planned planned;
@@ -121,7 +122,6 @@ struct wf_server_engine {
 struct wf_server_round {
     struct wf_round_key key;
     bool fill, noticed;
-    bool recovered;   /* of a server before this one */
     bool source_lost; /* nobody can read any more; votes that are in stand */
     bool withdrawn;   /* a train rank said that it no longer has the version */
     bool superseded;  /* dropped for a newer version */
@@ -175,6 +175,13 @@ struct wf_server_shared {
     uint64_t of;
 };
 
+enum { WF_REPORTS_KEPT = 4 };
+struct wf_server_kept {
+    struct wf_frame_round_report report; /* its lists are these */
+    struct wf_el_transport transports[16];
+    struct wf_el_unit *engines; /* own memory */
+};
+
 struct wf_meta_server {
     struct wf_actor actor;
     struct wf_loop *loop;
@@ -221,6 +228,8 @@ struct wf_meta_server {
     struct wf_el_unit *units, *told_units; /* engine_count entries: lists in frames and reports */
     struct wf_frame_plan_report plan_report;
     struct wf_server_history history;
+    struct wf_server_kept kept[WF_REPORTS_KEPT]; /* ring */
+    uint64_t kept_count;
 
     struct wf_timer tick;
     uint64_t tick_ns;      /* the last one */
@@ -451,8 +460,12 @@ void wf_server_report_plan(struct wf_meta_server *server);
 void wf_server_report_vote(struct wf_meta_server *server, const struct wf_frame_vote *vote);
 void wf_server_report_progress(struct wf_meta_server *server); /* of votes, if there are new ones */
 void wf_server_report_round(struct wf_meta_server *server, bool committed);
-/* To one observer: how the last server's round ended, which it may have missed. */
-void wf_server_report_recovered(struct wf_meta_server *server, uint64_t conn);
+void wf_server_keep_note(struct wf_server_rank *rank, const struct wf_frame_note *note);
+void wf_server_forget_note(struct wf_server_rank *rank);
+/* To one observer, if the server follows another one: how the newest rounds ended, and what ranks
+ * said of them. */
+void wf_server_report_missed(struct wf_meta_server *server, uint64_t conn);
+void wf_server_forget_reports(struct wf_meta_server *server);
 void wf_server_report_presence(struct wf_meta_server *server, bool away,
                                const struct wf_culprit *who);
 void wf_server_progress(struct wf_meta_server *server, const char *phase, uint64_t done,

@@ -307,7 +307,7 @@ void wf_server_on_hello(struct wf_meta_server *server, struct wf_server_conn *co
         if (server->agreed) {
             wf_frame_send(server->env, conn->id, WF_FRAME_plan_report, &server->plan_report, -1);
         }
-        wf_server_report_recovered(server, conn->id);
+        wf_server_report_missed(server, conn->id);
         return;
     }
     if (status == WF_OK) {

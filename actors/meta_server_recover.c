@@ -81,7 +81,7 @@ static void mark_member_engines(struct wf_meta_server *server)
 static void adopt_round(struct wf_meta_server *server)
 {
     struct wf_server_recovery *r = server->recovery;
-    server->round = (struct wf_server_round){.key = r->round, .fill = r->fill, .recovered = true};
+    server->round = (struct wf_server_round){.key = r->round, .fill = r->fill};
     server->round.key.term = server->term;
     server->round.key.epoch = server->epoch;
     server->round.opened_ns = wf_server_now(server);
@@ -102,7 +102,7 @@ enum wf_status wf_server_recover_begin(struct wf_meta_server *server, struct wf_
 {
     const struct wf_server_options *o = &server->options;
     const struct wf_journal_state *found = o->found;
-    bool used = found != NULL && found->term > 0;
+    bool used = found != NULL && found->term > 0 && !found->ended;
     bool rebuild = o->recover || (used && found->rebuilding); /* the last one did not finish */
     if (used && found->engine_count > o->engines) {
         return wf_error_set(error, WF_REFUSED,
@@ -131,7 +131,7 @@ enum wf_status wf_server_recover_begin(struct wf_meta_server *server, struct wf_
                              wf_version_compare(server->engines[e].current, r->round.version) >= 0);
         }
     }
-    if (!begin_term(server, server->found_term)) {
+    if (!begin_term(server, found != NULL ? found->term : 0)) {
         return wf_error_set(error, server->end.status, "%s", server->end.text);
     }
     const struct wf_journal_record begins = {.kind = WF_JOURNAL_REBUILD, .begins = true};

@@ -1,6 +1,7 @@
 /* meta_server_report.c - what observers are told: the plan once, progress, the end of each round.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "actors/meta_server_internal.h"
@@ -74,27 +75,69 @@ void wf_server_report_progress(struct wf_meta_server *server)
     }
 }
 
-/* The engines that serve the round's version by now. */
-static void list_engines(struct wf_meta_server *server)
+/* Observers of a server that follows another one come back when they have noticed: what they may
+ * have missed is kept for them. */
+static void keep_report(struct wf_meta_server *server)
 {
-    struct wf_frame_round_report *report = &server->round.report;
-    report->transports = server->round.transports;
-    report->engines = server->units;
-    report->engines_count = 0;
-    for (uint32_t e = 0; e < server->options.engines; e++) {
-        const struct wf_server_engine *engine = &server->engines[e];
-        if (engine->unit == WF_UNIT_DECIDED && wf_server_engine_is_full(server, engine)) {
-            server->units[report->engines_count++].engine = e;
+    if (server->found_term == 0) {
+        return;
+    }
+    struct wf_server_kept *kept = &server->kept[server->kept_count++ % WF_REPORTS_KEPT];
+    const struct wf_frame_round_report *report = &server->round.report;
+    free(kept->engines);
+    kept->engines = calloc(report->engines_count + 1, sizeof kept->engines[0]);
+    WF_ASSERT(kept->engines != NULL);
+    if (report->engines_count > 0) {
+        memcpy(kept->engines, report->engines, report->engines_count * sizeof kept->engines[0]);
+    }
+    memcpy(kept->transports, server->round.transports, sizeof kept->transports);
+    kept->report = *report;
+    kept->report.engines = kept->engines;
+    kept->report.transports = kept->transports;
+}
+
+void wf_server_forget_reports(struct wf_meta_server *server)
+{
+    for (uint32_t i = 0; i < WF_REPORTS_KEPT; i++) {
+        free(server->kept[i].engines);
+    }
+}
+
+void wf_server_report_missed(struct wf_meta_server *server, uint64_t conn)
+{
+    uint64_t first =
+        server->kept_count > WF_REPORTS_KEPT ? server->kept_count - WF_REPORTS_KEPT : 0;
+    for (uint64_t i = first; i < server->kept_count; i++) {
+        wf_frame_send(server->env, conn, WF_FRAME_round_report,
+                      &server->kept[i % WF_REPORTS_KEPT].report, -1);
+    }
+    for (uint32_t i = 0; server->found_term > 0 && i < server->rank_count; i++) {
+        if (server->ranks[i].note != NULL) {
+            wf_frame_send(server->env, conn, WF_FRAME_note, server->ranks[i].note, -1);
         }
     }
 }
 
-void wf_server_report_recovered(struct wf_meta_server *server, uint64_t conn)
+void wf_server_forget_note(struct wf_server_rank *rank)
 {
-    if (server->round.recovered && server->round.noticed) {
-        list_engines(server);
-        wf_frame_send(server->env, conn, WF_FRAME_round_report, &server->round.report, -1);
+    if (rank->note != NULL) {
+        free(rank->note->spans);
+        free(rank->note);
+        rank->note = NULL;
     }
+}
+
+void wf_server_keep_note(struct wf_server_rank *rank, const struct wf_frame_note *note)
+{
+    wf_server_forget_note(rank);
+    rank->note = malloc(sizeof *rank->note);
+    struct wf_el_span *spans = calloc(note->spans_count + 1, sizeof spans[0]);
+    WF_ASSERT(rank->note != NULL && spans != NULL);
+    if (note->spans_count > 0) {
+        memcpy(spans, note->spans, note->spans_count * sizeof spans[0]);
+    }
+    *rank->note = *note;
+    rank->note->spans = spans;
 }
 
 void wf_server_report_round(struct wf_meta_server *server, bool committed)
@@ -106,7 +149,16 @@ void wf_server_report_round(struct wf_meta_server *server, bool committed)
     report->culprit = round->culprit;
     report->decide_ns = round->flip_sent_ns > 0 ? round->flip_sent_ns - round->last_vote_ns : 0;
     report->total_ns = now - round->opened_ns;
-    list_engines(server);
+    report->transports = round->transports;
+    report->engines = server->units;
+    report->engines_count = 0;
+    for (uint32_t e = 0; e < server->options.engines; e++) {
+        const struct wf_server_engine *engine = &server->engines[e];
+        if (engine->unit == WF_UNIT_DECIDED && wf_server_engine_is_full(server, engine)) {
+            server->units[report->engines_count++].engine = e;
+        }
+    }
+    keep_report(server);
     wf_server_send_observers(server, WF_FRAME_round_report, report);
     wf_server_remember_round(server);
 }

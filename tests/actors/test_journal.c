@@ -187,6 +187,33 @@ Test(journal, strangers_are_refused)
     }
 }
 
+Test(journal, a_job_that_is_over_leaves_its_term)
+{
+    uint8_t *bytes = NULL, *folded = NULL;
+    size_t len = 0, folded_len = 0, ends[RECORDS + 1], good = 0;
+    struct wf_journal_state state = {.term = 0}, again = {.term = 0};
+    struct wf_error error = {0};
+    write_history(&bytes, &len, ends);
+    const struct wf_journal_record end = {.kind = WF_JOURNAL_END, .term = 9, .epoch = 4};
+    wf_journal_encode(&end, &bytes, &len);
+    cr_assert_eq(wf_journal_read(bytes, len, &state, &good, &error), WF_OK, "%s", error.text);
+    wf_journal_encode_state(&state, &folded, &folded_len);
+    cr_assert_eq(wf_journal_read(folded, folded_len, &again, &good, &error), WF_OK, "%s",
+                 error.text);
+    const struct wf_journal_state *both[] = {&state, &again};
+    for (int i = 0; i < 2; i++) {
+        cr_expect(both[i]->ended && both[i]->term == 9 && !both[i]->rebuilding);
+        cr_expect(both[i]->engine_count == 0 && wf_version_is_none(both[i]->round.version));
+    }
+    const struct wf_journal_record next = {.kind = WF_JOURNAL_TERM, .term = 12, .epoch = 1};
+    wf_journal_apply(&state, &next);
+    cr_expect(!state.ended && state.term == 12);
+    wf_journal_state_fini(&state);
+    wf_journal_state_fini(&again);
+    free(bytes);
+    free(folded);
+}
+
 Test(journal, an_empty_file_is_an_empty_journal)
 {
     struct wf_journal_state state = {.term = 0};

@@ -21,7 +21,7 @@ enum {
     JOB_RANKS = JOB_TRAIN + JOB_INFER,
     JOB_ENGINES = 2,
     JOB_FAULTS_MAX = 6,
-    JOB_RECORDS = 8, /* kinds of records in a journal */
+    JOB_RECORDS = 10, /* kinds of records in a journal */
 };
 
 /* Where a fault strikes: at a drawn time, or when its target reaches a state of the protocol. */

@@ -109,6 +109,7 @@ static bool may_come(struct parent *p, uint64_t now)
 {
     const struct wf_timeouts *t = &p->setup->job.timeouts;
     if (p->greeted) {
+        p->was_lost = true;
         p->lost_ns = p->lost_ns == 0 ? now : p->lost_ns;
         return now - p->lost_ns < t->reconnect_ns;
     }
@@ -290,7 +291,8 @@ int wf_parent_run(struct wf_run_setup *setup, const struct wf_parent_options *op
     p->allowed = gated ? 1 : setup->job.run.versions;
     p->noted = calloc(setup->infer_ranks, sizeof *p->noted);
     p->held_step = calloc(setup->infer_ranks, sizeof *p->held_step);
-    WF_ASSERT(p->noted != NULL && p->held_step != NULL);
+    p->told = calloc(setup->train_ranks + setup->infer_ranks, sizeof *p->told);
+    WF_ASSERT(p->noted != NULL && p->held_step != NULL && p->told != NULL);
     snprintf(p->report.job, sizeof p->report.job, "%s", setup->job.name);
     p->report.versions_wanted = setup->job.run.versions;
     p->report.every = setup->job.policy.every;
@@ -323,6 +325,7 @@ int wf_parent_run(struct wf_run_setup *setup, const struct wf_parent_options *op
     wf_limit_fini(&p->limit); /* the report had its samples */
     free(p->noted);
     free(p->held_step);
+    free(p->told);
     free(p);
     return good ? WF_EXIT_OK : WF_EXIT_FAILED;
 }

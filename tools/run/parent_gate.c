@@ -155,8 +155,24 @@ void wf_parent_check_end(struct parent *p)
 
 /* --- frames from the server
  * --------------------------------------------------------------------------- */
+static bool is_repeated(struct parent *p, const struct wf_frame_note *note)
+{
+    uint64_t ranks = note->side == WF_TRAIN ? p->setup->train_ranks : p->setup->infer_ranks;
+    if (note->rank >= ranks) {
+        return false;
+    }
+    uint64_t at = note->side == WF_TRAIN ? note->rank : p->setup->train_ranks + note->rank;
+    bool same = p->was_lost && p->told[at].attempt == note->attempt &&
+                wf_version_compare(p->told[at].version, note->version) == 0;
+    p->told[at] = (struct parent_told){note->version, note->attempt};
+    return same;
+}
+
 static void take_note(struct parent *p, const struct wf_frame_note *note)
 {
+    if (is_repeated(p, note)) {
+        return;
+    }
     wf_report_note(&p->report, note);
     if (note->side == WF_INFER && note->rank < p->setup->infer_ranks) {
         p->held_step[note->rank] = note->version.step;
@@ -173,10 +189,13 @@ static void take_note(struct parent *p, const struct wf_frame_note *note)
 static void take_round(struct parent *p, const struct wf_frame_round_report *round)
 {
     uint64_t step = round->round.version.step;
-    const struct wf_report_round *known = wf_report_last(&p->report, step);
-    if (known != NULL && known->frame.state == WF_REPORT_COMMITTED && !round->fill &&
-        wf_version_compare(known->frame.round.version, round->round.version) == 0) {
-        return; /* a server that was started again tells how its last round ended */
+    for (uint32_t i = 0; p->was_lost && i < p->report.round_count; i++) {
+        const struct wf_frame_round_report *known = &p->report.rounds[i].frame;
+        bool again = known->state == WF_REPORT_COMMITTED && known->fill == round->fill &&
+                     wf_version_compare(known->round.version, round->round.version) == 0;
+        if (again || wf_round_key_equal(&known->round, &round->round)) {
+            return; /* a server that was started again tells how the newest rounds ended */
+        }
     }
     wf_report_round(&p->report, round, wf_loop_now_ns(p->loop));
     wf_progress_round(&p->progress, round);

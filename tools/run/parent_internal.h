@@ -21,6 +21,12 @@
 enum parent_kind { PARENT_LIMIT_DONE = 0x1000 };
 enum parent_state { STARTING, RUNNING, FINISHING, STOPPING };
 
+/* A server that was started again repeats the newest accounts. */
+struct parent_told {
+    struct wf_version version;
+    uint64_t attempt;
+};
+
 struct parent {
     struct wf_actor actor;
     struct wf_loop *loop;
@@ -39,7 +45,8 @@ struct parent {
     char server[WF_ADDRESS_MAX];
     char bound[WF_ADDRESS_MAX]; /* where our own server listens; "": there is none, or not yet */
     char journal[WF_PATH_MAX];  /* its folder, ours to remove; "": the job names one */
-    uint64_t lost_ns;           /* since when there is no connection to it; 0: there is one */
+    bool was_lost;
+    uint64_t lost_ns; /* since when there is no connection to it; 0: there is one */
     char token_file[WF_PATH_MAX];
     struct wf_token token;
     struct wf_handshake handshake; /* of conn */
@@ -50,6 +57,7 @@ struct parent {
     uint64_t allowed;          /* the step trainers may make */
     uint64_t settled;          /* newest step that is committed or given up */
     bool *noted;               /* by infer rank: its account of `settled` has come */
+    struct parent_told *told;  /* by rank, train ranks first: the newest account */
     uint64_t *held_step;       /* by infer rank: the newest step that it said it has */
     uint64_t weights_bytes;    /* of the model */
     struct wf_far_output *far; /* by child; NULL: none on another host was started */

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""life.py WEFT CASE - the server's life: killed at each state, started again on its journal, without it, twice, paused."""
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import e2e
+from e2e import DEADLINE, WEFT, Failed, Watched, Work, check, check_report, child_pid
+
+BRIEF = ("timeouts: {lease: 1s, heartbeat: 150ms, round: 20s, quiesce: 5s, flip: 5s, join: 30s, connect: 10s, "
+         "reconnect: 60s, repeat: 300ms}\n")
+SMALL = {"train": "megatron:tp=2", "infer": "vllm:tp=2"}
+
+
+def check_order(report):
+    versions = [tuple(map(int, v["version"].split("."))) for v in report["versions"] if v["state"] == "committed"]
+    check(versions == sorted(versions), "versions never go back", versions)
+    check([v[2] for v in versions] == sorted({v[2] for v in versions}), "each step once", versions)
+
+
+def case_killed():
+    """kill -9 of the server of `weft run` where the protocol is most delicate: it goes on by its journal."""
+    rows = [  # the frame of the server's that is next or was sent last; which one of its name
+        ("before", "open", 5), ("after", "open", 5), ("before", "decide", 4), ("after", "decide", 4),
+        ("before", "resume", 3), ("before", "released", 3),
+    ]
+    for when, what, number in rows:
+        with Work() as work:
+            fifo = work.path("held")
+            os.mkfifo(fifo)
+            os.environ["WEFT_TEST_HOLD"] = f"server,{when},{what},{number},{fifo}"
+            try:
+                job = Watched(work.job(**SMALL, versions=4, extra=BRIEF))
+            finally:
+                del os.environ["WEFT_TEST_HOLD"]
+            with open(fifo, encoding="ascii") as held:
+                os.kill(int(held.read()), signal.SIGKILL)
+            status, report = job.end()
+            name = f"{when} {what}"
+            check(status == 0, f"{name}: exit status 0", job.text[-3000:])
+            check("the server was killed by signal 9 (Killed); starting it again" in job.text, f"{name}: is said")
+            check_report(report, 4)
+            check_order(report)
+
+
+class Server:
+    """A server that is started by hand on a journal, at an address that stays."""
+
+    def __init__(self, work, job):
+        self.job, self.address, self.journal = job, "unix:" + work.path("server.sock"), work.path("journal")
+
+    def start(self, *arguments):
+        return subprocess.Popen([WEFT, "server", self.job, "--listen", self.address, "--journal", self.journal, *arguments],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def up(self, *arguments):
+        server = self.start(*arguments)
+        line = server.stdout.readline()
+        check(line.startswith("listening on "), f"the server is up {' '.join(arguments)}", line or server.stderr.read())
+        return server
+
+
+def kill(server):
+    server.kill()
+    server.communicate(timeout=30)
+
+
+def case_by_hand():
+    """Killed and started by hand: on its journal, beside another one, without its journal."""
+    with Work() as work:
+        hand = Server(work, work.job(**SMALL, versions=100000, extra=BRIEF))
+        server = hand.up()
+        job = Watched(work.job(**SMALL, versions=100000, name="joins",
+                               extra=BRIEF + f'server: {{address: "{hand.address}"}}\n'))
+        job.until(r"version 3 of \d+ committed")
+        second = hand.start()
+        _, says = second.communicate(timeout=30)
+        check(second.returncode == 1 and f"is in use by process {server.pid}" in says, "a second server is refused", says)
+
+        def goes_on(what):
+            seen = int(re.findall(r"version (\d+) of", job.text)[-1])
+            job.until(rf"version ({'|'.join(str(seen + n) for n in range(3, 60))}) of \d+ committed")
+            check(True, f"versions go on {what}")
+
+        kill(server)
+        time.sleep(0.3)
+        server = hand.up()
+        goes_on("after a restart on the journal")
+        kill(server)
+        with open(os.path.join(hand.journal, "journal"), "ab") as torn:
+            torn.write(b"WJR1\x80\0\0\0half a record")
+        server = hand.up()
+        goes_on("after a restart on a torn journal")
+        kill(server)
+        shutil.rmtree(hand.journal)
+        server = hand.start()
+        _, says = server.communicate(timeout=30)
+        check(server.returncode == 1 and "of which this one has no record: start the server with --recover" in says,
+              "a server without record stops", says)
+        server = hand.up("--recover")
+        goes_on("after --recover")
+        kill(server)
+        server = hand.up()
+        goes_on("after a restart on the journal that was rebuilt")
+        job.process.send_signal(signal.SIGINT)
+        status, report = job.end()
+        check(status == 1, "the job was interrupted")
+        check_order(report)
+        check(sum(v["elements_wrong"] + v["torn_reads"] for v in report["versions"]) == 0, "nothing is wrong or torn")
+        server.send_signal(signal.SIGTERM)
+        server.communicate(timeout=30)
+
+
+def case_paused():
+    """A server that is stopped for longer than the lease renews and decides nothing until its ranks are back."""
+    with Work() as work:
+        job = Watched(work.job(**SMALL, versions=12, extra=BRIEF))
+        job.until(r"version 2 of \d+ committed")
+        pid = child_pid(job.process.pid, "server")
+        os.kill(pid, signal.SIGSTOP)
+        limit = time.monotonic() + 2.5
+        while time.monotonic() < limit:
+            job.pump(0.1)
+        os.kill(pid, signal.SIGCONT)
+        status, report = job.end()
+        check(status == 0, "exit status 0", job.text[-3000:])
+        check_report(report, 12)
+        check_order(report)
+
+
+def case_journal_again():
+    """A job file's journal serves one job after another; a full disk stops the server and not the ranks."""
+    with Work() as work:
+        journal = work.path("journal")
+        path = work.job(**SMALL, versions=2, extra=BRIEF + f"server: {{journal: {journal}}}\n")
+        terms = []
+        for _ in range(2):
+            status, report, text = e2e.run(path)
+            check(status == 0, "exit status 0", text)
+            check_report(report, 2)
+            terms.append(int(report["versions"][0]["version"].split(".")[0]))
+        check(terms[1] > terms[0], "the next job's term is higher", terms)
+        check(os.stat(journal).st_mode & 0o777 == 0o700, "the journal's folder is private")
+        done = subprocess.run([WEFT, "server", path, "--recover", "--journal", work.path("none/such")],
+                              capture_output=True, text=True, timeout=DEADLINE, check=False)
+        check(done.returncode == 1 and "none/such" in done.stderr, "a folder that cannot be made is named", done.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(e2e.main(globals()))
