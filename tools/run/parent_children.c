@@ -240,8 +240,8 @@ static void child_ended(void *user, struct wf_child *child, bool clean, const ch
     char line[200], name[60];
     name_child(child, name, sizeof name);
     if (!clean && (p->state != STOPPING || crashed)) {
-        bool again = crashed && p->state != STOPPING &&
-                     child->starts < (far ? FAR_STARTS_MAX : STARTS_MAX);
+        bool again =
+            crashed && p->state != STOPPING && child->starts < (far ? FAR_STARTS_MAX : STARTS_MAX);
         snprintf(line, sizeof line, "%s %s%s", name, text, again ? "; starting it again" : "");
         wf_parent_complain(p, line);
         if (again && start_again(p, child)) {
