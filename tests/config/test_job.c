@@ -215,3 +215,17 @@ Test(job, a_file_that_is_not_there)
     cr_assert_not_null(strstr(error.text, "/nonexistent/job.yaml"));
     free(job);
 }
+
+Test(job, the_examples_are_right)
+{
+    static const char *const paths[] = {"config/examples/quickstart.yaml",
+                                        "config/examples/smollm2.yaml", "config/examples/tcp.yaml",
+                                        "config/examples/mixed.yaml"};
+    struct wf_job_file *job = malloc(sizeof *job);
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        struct wf_error error = {.text = ""};
+        cr_assert_eq(wf_job_load(paths[i], job, &error), WF_OK, "%s", error.text);
+    }
+    cr_assert_str_eq(job->infer[1].host, "elsewhere");
+    free(job);
+}
