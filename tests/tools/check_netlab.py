@@ -3,6 +3,7 @@
 
 Skipped (status 77) where namespaces cannot be made.
 """
+import json
 import os
 import re
 import shutil
@@ -82,16 +83,34 @@ def teardown():
         check(not processes(mark), f"{signal.Signals(number).name} takes everything away", processes(mark))
 
 
-def job():
-    with tempfile.TemporaryDirectory(prefix="weft-netlab-") as folder:
-        model, path = os.path.join(folder, "model"), os.path.join(folder, "job.yaml")
-        subprocess.run([WEFT, "make-checkpoint", "--model", "tests/golden/models/tiny-qwen3.json", "--out", model], check=True,
-                       stdout=subprocess.DEVNULL)
-        with open(path, "w") as out:
-            out.write(f'job: netlab\nmodel: {model}\ntrain: {{spec: "megatron:pp=2"}}\ninfer: {{spec: "vllm:tp=2"}}\n'
-                      "run: {versions: 3, readers: false}\n")
-        status, text = netlab("up", "1", NETLAB, "run", path, "--weft", WEFT, "--place", "engine0=h0", "--seconds", "0")
-        check(status == 0 and text.endswith("ok\n"), "a job on one host of a lab", text)
+def make_job(folder, model, infer):
+    path = os.path.join(folder, "job.yaml")
+    with open(path, "w") as out:
+        out.write(f'job: netlab-{os.getpid()}\nmodel: {model}\ntrain: {{spec: "megatron:pp=2"}}\ninfer: {{spec: "{infer}"}}\n'
+                  "run: {versions: 3, readers: false}\n"
+                  "timeouts: {lease: 1s, heartbeat: 200ms, round: 20s, connect: 10s, join: 30s, repeat: 300ms}\n")
+    return path
+
+
+def jobs(folder):
+    model = os.path.join(folder, "model")
+    subprocess.run([WEFT, "make-checkpoint", "--model", "tests/golden/models/tiny-qwen3.json", "--out", model], check=True,
+                   stdout=subprocess.DEVNULL)
+    shared = ["--weft", WEFT, "--seconds", "0"]
+    status, text = netlab("up", "1", NETLAB, "run", make_job(folder, model, "vllm:tp=2"), *shared, "--place", "engine0=h0")
+    check(status == 0 and text.endswith("ok\n"), "a job on one host of a lab", text)
+    path, report = make_job(folder, model, "vllm:tp=2,engines=2"), os.path.join(folder, "report.json")
+    status, text = netlab("up", "3", "--rate", "5mbit", NETLAB, "run", path, *shared, "--json", report,
+                          "--fault", "2 partition h0 h1")
+    if "built without UCX" in text:
+        print("  skipped: a job between hosts (this build or machine has no UCX)")
+        return
+    check(status == 0 and text.endswith("ok\n"), "a job between hosts, one of them cut off during a transfer", text)
+    with open(report) as out:
+        result = json.load(out)
+    culprits = {(v["culprit"]["side"], v["culprit"]["rank"]) for v in result["report"]["versions"] if v["state"] == "aborted"}
+    check(culprits and culprits <= {("infer", 0), ("infer", 1)}, "a rank of that host is named", culprits)
+    check(all(name for _, name in result["named"]), "before the network is whole again", result["named"])
 
 
 def main():
@@ -101,7 +120,8 @@ def main():
         return 77
     links()
     teardown()
-    job()
+    with tempfile.TemporaryDirectory(prefix="weft-netlab-") as folder:
+        jobs(folder)
     return 0
 
 
