@@ -6,6 +6,8 @@
  *
  * - UCX is looked for when a transport is made and never unloaded. Its signal handlers are turned
  *   off (UCX_HANDLE_ERRORS=none while it is loaded, unless the environment says otherwise).
+ * - The process must ignore SIGPIPE, as `weft` and Python do: UCX 1.13 writes to sockets of peers
+ * that died without saying that it wants no signal.
  * - Whoever can connect to UCX's ports is trusted by UCX itself: its TCP protocol lets a peer write
  *   anywhere into this process. Use it on networks whose hosts are trusted, as with RDMA.
  * - A peer that dies is noticed by its connections, and on this host by its process (pidfd), which
@@ -32,7 +34,9 @@ struct wf_transport_ucx_option {
 enum wf_ucx_get {
     WF_UCX_GET_NATIVE, /* where the hardware does it (RDMA) */
     WF_UCX_GET_NEVER,
-    WF_UCX_GET_ALWAYS, /* also where UCX emulates it, which is slow: for tests */
+    /* Also where UCX emulates it: for tests. It is slow, and UCX 1.13 ends a source whose reader
+     * dies in the middle of an emulated get. */
+    WF_UCX_GET_ALWAYS,
 };
 
 /* Zeroed is the defaults. Strings are borrowed until wf_transport_ucx_new returns. */

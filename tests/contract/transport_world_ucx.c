@@ -61,6 +61,7 @@ static bool open_ucx(struct world *world, const char *tls)
     struct wf_error error = {.text = "the source does not start"};
     world->data = ucx;
     ucx->env.env.ops = &job_env_ops;
+    signal(SIGPIPE, SIG_IGN); /* transports/ucx.h wants it */
     if (wf_loop_new(NULL, &world->loop, &error) != WF_OK) {
         return false;
     }
