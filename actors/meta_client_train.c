@@ -293,7 +293,9 @@ static void on_generation(struct wf_meta_client *client,
     if (client->has_generation && wf_version_compare(told.version, own) <= 0) {
         return;
     }
-    bool restarted = generation->counter > 1;
+    /* The first of a term is no beginning for a rank that was there before: a server whose journal
+     * was lost counts from 1 again. */
+    bool restarted = client->has_generation || generation->counter > 1;
     client->has_generation = true;
     client->generation_term = generation->generation_term;
     client->generation_counter = generation->counter;

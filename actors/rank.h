@@ -46,9 +46,10 @@ struct wf_rank_hooks {
      * weights (derived tensors). A status other than OK keeps the engine gated. */
     enum wf_status (*after_write)(void *host, struct wf_rank *rank, struct wf_version version);
     /* Train. Generation known, plan agreed: publishing may begin. Called again, with `restarted`
-     * true, when a new generation began because a train rank was lost: whatever was held is the
-     * host's again; publish the current weights again. `step` is the newest step that any train
-     * rank of the job has published (0: none): what a restarted rank has to rebuild. */
+     * true, when a new generation began because a train rank was lost, or the server had lost
+     * its journal: whatever was held is the host's again; publish the current weights again. `step`
+     * is the newest step that any train rank of the job has published (0: none): what a restarted
+     * rank has to rebuild. */
     void (*ready)(void *host, struct wf_rank *rank, bool restarted, uint64_t step);
     /* Train, snapshot. The copy of `version` is complete and published (why: NULL), or it failed
      * and is not: in both cases the buffers are the host's again. */
