@@ -23,9 +23,12 @@ static void retry_later(struct wf_meta_client *client)
     uint64_t now = wf_client_now(client);
     uint64_t wait =
         client->backoff_ns / 2 + client->env->ops->choose(client->env, client->backoff_ns / 2 + 1);
+    /* Heard within a lease of the next server's start, or it takes us for gone. */
+    uint64_t half_lease = client->was_up ? client->lease_ns / 2 : BACKOFF_MAX_NS;
+    uint64_t most = half_lease < BACKOFF_MAX_NS ? half_lease : BACKOFF_MAX_NS;
     client->backoff_ns *= 2;
-    if (client->backoff_ns > BACKOFF_MAX_NS) {
-        client->backoff_ns = BACKOFF_MAX_NS;
+    if (client->backoff_ns > most) {
+        client->backoff_ns = most;
     }
     wf_timer_arm(client->loop, &client->retry, now + wait);
 }

@@ -39,7 +39,13 @@ struct wf_server_recovery {
     uint32_t member_count;
     bool *member, *decided;  /* by engine */
     struct memory *memories; /* by rank */
+    uint64_t heard_term;     /* the highest that any of them had adopted */
 };
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
 
 /* --- begin ------------------------------------------------------------------------------------ */
 static void take_journal(struct wf_meta_server *server, const struct wf_journal_state *found)
@@ -178,7 +184,7 @@ void wf_server_drop_ranks(struct wf_meta_server *server)
 /* A server in RECOVER that hears of a higher term goes above it; everybody hears of the new one. */
 static void go_above(struct wf_meta_server *server, uint64_t term)
 {
-    if (!begin_term(server, term)) {
+    if (!begin_term(server, later(term, server->term))) {
         return;
     }
     wf_server_drop_ranks(server);
@@ -190,11 +196,6 @@ static void go_above(struct wf_meta_server *server, uint64_t term)
     if (!server->recovery->collecting) {
         adopt_round(server);
     }
-}
-
-static uint64_t later(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
 }
 
 /* The newest term that a rank remembers anything of; its own is the server's by now. */
@@ -301,6 +302,7 @@ static void remember(struct wf_meta_server *server, const struct wf_server_rank 
 {
     struct wf_server_recovery *r = server->recovery;
     int order = wf_round_key_compare(&hello->round, &r->round);
+    r->heard_term = later(r->heard_term, hello->term);
     struct memory *m = &r->memories[rank - server->ranks];
     struct wf_version told = m->committed; /* to an earlier incarnation, perhaps */
     *m = (struct memory){.heard = true,
@@ -500,16 +502,6 @@ static bool collected(struct wf_meta_server *server)
     return true;
 }
 
-static void welcome_all(struct wf_meta_server *server)
-{
-    for (uint32_t i = 0; i < server->rank_count; i++) {
-        struct wf_server_rank *rank = &server->ranks[i];
-        if (rank->conn != 0 && rank->presence == WF_ABSENT) {
-            wf_server_greet(server, rank, true);
-        }
-    }
-}
-
 /* --- the state ----------------------------------------------------------------------------------
  */
 /* Past the barrier: each rank has joined, or its lease is out. */
@@ -571,12 +563,12 @@ void wf_server_recover(struct wf_meta_server *server)
             decide_units(server);
         }
         server->generation = server->generation_term = 0; /* a new one, which no server has used */
-        write_down(server);
-        if (server->state != WF_SERVER_RECOVER) {
-            return; /* the journal failed */
-        }
         r->collecting = false;
-        welcome_all(server);
+        /* The lost server may have had this very term: above whatever its ranks had adopted. */
+        go_above(server, r->heard_term);
+        if (server->state == WF_SERVER_RECOVER) {
+            write_down(server);
+        }
         return;
     }
     if (!barrier_passed(server)) {

@@ -120,8 +120,25 @@ static const struct {
     {2864, "as 648, after a freeze"},
 };
 
+static const struct {
+    uint64_t seed;
+    const char *was;
+} kept_servers[] = {
+    {1267, "a server that rebuilt its journal took the lost one's term: old plans passed for new"},
+    {1733, "ranks came back so late that a new server took all of them for gone"},
+    {1815, "as 1267, with a generation"},
+};
+
 Test(job, seeds_that_once_failed)
 {
+    for (size_t i = 0; i < sizeof kept_servers / sizeof kept_servers[0]; i++) {
+        struct job_options options = job_options_of_server_seed(kept_servers[i].seed);
+        struct job_result result;
+        job_run(&options, &result);
+        cr_assert_str_empty(result.failure, "server seed %llu (%s): %s",
+                            (unsigned long long)kept_servers[i].seed, kept_servers[i].was,
+                            result.failure);
+    }
     for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
         struct job_options options = job_options_of_seed(kept[i].seed);
         struct job_result result;
