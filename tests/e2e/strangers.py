@@ -52,7 +52,7 @@ def case_strangers():
     with Work() as work:
         right, wrong = token(work, "right"), token(work, "wrong")
         extra = f'server: {{listen: "127.0.0.1:0", token_file: {right}}}\n'
-        job = work.job(train="megatron:tp=2", infer="vllm:tp=2", versions=40, extra=extra)
+        job = work.job(train="megatron:tp=2", infer="vllm:tp=2", versions=15, extra=extra)
         other = work.job(train="megatron:tp=2", infer="vllm:tp=2", name="other", job="other")
         running = Watched(job)
         running.until("2/12|version 2")

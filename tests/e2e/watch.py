@@ -191,7 +191,7 @@ def case_page():
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if browser is None:
         print("  skipped: no chromium here; the page was not looked at", flush=True)
-        return
+        sys.exit(77)
     with Work() as work, Running(work) as job:
         done = subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
                                f"--user-data-dir={work.path('profile')}", "--virtual-time-budget=5000", "--dump-dom",
