@@ -2,7 +2,8 @@
  * this rank reads them any more.
  *
  * A digest may still be under way when a round ends. So every REVOKE is answered by the Sender, and
- * what the host is to be told waits, in order, for the answers that are out: milliseconds.
+ * what the host is to be told waits, in order, for the answers that are out: milliseconds. Until
+ * then it may not publish: it does not know yet what it would publish under.
  */
 #include "actors/meta_client_internal.h"
 
@@ -57,13 +58,13 @@ void wf_client_revoked(struct wf_meta_client *client)
 {
     WF_ASSERT(client->revokes_out > 0);
     client->revokes_out--;
-    uint32_t told = 0;
-    /* A hook may publish, which changes nothing here; no REVOKE goes out inside one. */
-    while (client->revokes_out == 0 && told < client->tell_count) {
-        deliver(client, &client->tells[told++]);
-    }
-    client->tell_count -= told;
-    for (uint32_t i = 0; i < client->tell_count; i++) {
-        client->tells[i] = client->tells[i + told];
+    /* Taken out first: a hook may publish, which is refused while anything waits. */
+    while (client->revokes_out == 0 && client->tell_count > 0) {
+        struct wf_client_tell first = client->tells[0];
+        client->tell_count--;
+        for (uint32_t i = 0; i < client->tell_count; i++) {
+            client->tells[i] = client->tells[i + 1];
+        }
+        deliver(client, &first);
     }
 }

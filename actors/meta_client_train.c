@@ -114,6 +114,9 @@ enum wf_status wf_client_publish(struct wf_meta_client *client, uint64_t step, c
                             "only train ranks publish, steps from 1, labels of at most %d bytes",
                             WF_LABEL_MAX - 1);
     }
+    if (client->tell_count > 0) { /* it may be a new generation */
+        return wf_error_set(error, WF_AGAIN, "the host is about to be told of its buffers");
+    }
     if (!client->has_generation) {
         return wf_error_set(error, WF_AGAIN, "the job has no generation yet: wait for `ready`");
     }
@@ -146,6 +149,11 @@ enum wf_status wf_client_publish(struct wf_meta_client *client, uint64_t step, c
 
 void wf_client_idle(struct wf_meta_client *client)
 {
+    for (uint32_t i = 0; i < client->tell_count; i++) {
+        if (client->tells[i].kind == WF_TELL_READY) {
+            return; /* a new generation takes it back */
+        }
+    }
     client->idle = true;
     if (client->state == WF_TRAINER_TRAIN) {
         client->state = WF_TRAINER_DONE;

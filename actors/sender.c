@@ -33,7 +33,7 @@ static void answer_revokes(struct wf_sender *sender)
 {
     bool quiet = !sender->digest_batch.active && !sender->closing;
     for (; sender->revokes > 0 && quiet; sender->revokes--) {
-        struct wf_local_msg *out = wf_local_msg_new(WF_LOCAL_REVOKED, &sender->actor);
+        struct wf_local_msg *out = wf_local_msg_new(WF_LOCAL_REVOKED, NULL);
         out->round = sender->revoked;
         wf_send(wf_meta_client_actor(sender->rank->client), &out->msg);
     }

@@ -393,6 +393,9 @@ Test(train, the_host_is_told_when_no_work_reads_its_buffers)
     generation(2, 2); /* what follows is told after it, in order */
     cr_assert_eq(w.releases, 0);
     cr_assert_eq(w.readies, 1);
+    cr_assert_eq(publish(3), WF_AGAIN, "under which generation?");
+    wf_client_idle(w.client); /* of the generation before */
+    client_silent(&w, WF_FRAME_idle, 10 * CLIENT_MS);
     client_answer(&w, &w.sender, WF_LOCAL_REVOKED, asked, WF_OK);
     client_run(&w, 5 * CLIENT_MS);
     cr_assert_eq(w.releases, 1);
