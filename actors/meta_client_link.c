@@ -9,7 +9,8 @@
 enum {
     BACKOFF_FIRST_NS = 20 * 1000 * 1000,
     BACKOFF_MAX_NS = 2 * 1000 * 1000 * 1000u,
-    ANSWER_PART = 4, /* of the time for connecting: what one try may take */
+    ANSWER_PART = 4,      /* of the time for connecting: what one try may take */
+    BEAT_JITTER_PART = 8, /* of a heartbeat's period: by so much it may come earlier */
 };
 
 static bool is_infer(const struct wf_meta_client *client)
@@ -97,10 +98,12 @@ static void on_retry(struct wf_timer *timer)
     }
 }
 
+/* Ranks that were started together, or came back together, do not beat together. */
 static void arm_beat(struct wf_meta_client *client)
 {
-    wf_timer_arm(client->loop, &client->beat,
-                 wf_client_now(client) + client->rank->options.timeouts.heartbeat_ns);
+    uint64_t period = client->rank->options.timeouts.heartbeat_ns;
+    uint64_t early = client->env->ops->choose(client->env, period / BEAT_JITTER_PART + 1);
+    wf_timer_arm(client->loop, &client->beat, wf_client_now(client) + period - early);
 }
 
 static uint64_t newest_members(const struct wf_meta_client *client)

@@ -260,8 +260,8 @@ def attack(what, strike):
         try:
             target.until(CALM)
             before, start = len(target.rounds()), time.monotonic()
-            while len(target.rounds()) < before + MEANWHILE:
-                strike(target)
+            strike(target)
+            target.until(before + MEANWHILE)
             seconds, after = time.monotonic() - start, len(target.rounds())
             target.until(after + 2)
             rounds = target.rounds()

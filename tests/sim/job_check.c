@@ -175,8 +175,9 @@ void job_check_flipped(struct job *job, struct wf_version version)
 
 void job_check_released(struct job *job, struct wf_version version)
 {
-    /* It may have been decided, and everybody lost before the flip. */
-    bool lost = job->result->struck > 0;
+    /* It may have been decided, and everybody lost before the flip (a server that was away, too).
+     */
+    bool lost = job->result->struck > 0 || job->result->struck_server > 0;
     if (!lost && !is_in(job->flipped, job->flipped_count, version)) {
         job_fail(job, "a train rank is told that engines have step %llu; none ever had",
                  (unsigned long long)version.step);

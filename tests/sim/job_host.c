@@ -104,9 +104,10 @@ static void outcome(struct job_rank *host, struct wf_version version, uint32_t e
 static void on_released(void *user, struct wf_rank *rank, struct wf_version version,
                         uint32_t engines)
 {
-    const struct job_rank *host = user;
+    struct job_rank *host = user;
     (void)rank;
     if (engines > 0) {
+        host->released = version;
         job_check_released(host->job, version);
     }
     outcome(user, version, engines);
@@ -138,7 +139,10 @@ static void on_aborted(void *user, struct wf_rank *rank, struct wf_version versi
     (void)attempt;
     (void)culprit;
     if (host->side == WF_TRAIN && !again) {
-        job_check_abandoned(host->job, version);
+        /* After its release it was a fill that failed. */
+        if (wf_version_compare(version, host->released) > 0) {
+            job_check_abandoned(host->job, version);
+        }
         outcome(host, version, 0);
     }
 }

@@ -32,6 +32,7 @@ struct job_rank {
     /* infer */
     bool serving;
     struct wf_version version, top;
+    struct wf_version released; /* train: newest that engines are said to have */
     /* train */
     uint64_t step; /* of the weights */
     bool must_publish, waits_outcome, finished;

@@ -142,6 +142,10 @@ static double replay_round(void *context)
 {
     return replay(context)->round_s;
 }
+static double replay_restarted(void *context)
+{
+    return replay(context)->restarted_s;
+}
 static double replay_message(void *context)
 {
     const struct control_run *run = replay(context);
@@ -159,6 +163,7 @@ static enum wf_status run_size(struct wf_bench *bench, uint32_t ranks, struct wf
         {.name = "control/registered", .unit = "s", .measure = replay_registered},
         {.name = "control/agreed", .unit = "s", .measure = replay_agreed},
         {.name = "control/next round", .unit = "s", .measure = replay_round},
+        {.name = "control/restarted", .unit = "s", .measure = replay_restarted},
         {.name = "control/server per message", .unit = "us", .measure = replay_message},
     };
     struct sized *sized = calloc(1, sizeof *sized);

@@ -6,19 +6,22 @@
  */
 #include "tools/bench/control_crowd.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "actors/journal_file.h"
 #include "actors/local.h"
 #include "actors/meta_client_internal.h"
 #include "actors/meta_server.h"
 #include "tools/bench/bench.h"
 
-enum { CLOSE_TURNS = 1000, QUIESCED = 0x3f0 };
+enum { STEPS_MAX = 16, QUIESCED = 0x3f0 };
 #define GIVE_UP_NS UINT64_C(300000000000)
 #define SECOND UINT64_C(1000000000)
 
@@ -62,13 +65,17 @@ struct crowd {
     struct wf_loop *loop;
     struct wf_env *env;
     struct wf_meta_server *server;
+    struct wf_journal_file *journal;
+    char folder[64]; /* the journal's */
+    uint64_t restart_ns;
     double server_cpu_s;
     uint64_t messages;
     /* --- what the ranks' hooks saw, in ns since start_ns; 0: not yet */
     uint64_t start_ns;
-    _Atomic(uint64_t) registered_ns, agreed_ns, committed_ns, last_ns;
-    atomic_uint ready, served, released; /* served, released: over all rounds */
-    atomic_uint broken;                  /* a rank ended before its time, or all took too long */
+    _Atomic(uint64_t) registered_ns, agreed_ns;
+    _Atomic(uint64_t) over_ns[STEPS_MAX]; /* by step: all serve it, all have it back */
+    atomic_uint served[STEPS_MAX], released[STEPS_MAX]; /* ranks that have heard so */
+    atomic_uint broken; /* a rank ended before its time, or all took too long */
     struct wf_error why;
 };
 
@@ -85,17 +92,18 @@ static void note_first(_Atomic(uint64_t) *at, uint64_t now)
     atomic_compare_exchange_strong(at, &none, now);
 }
 
-/* A rank has seen the end of a round; the last of all notes the time. */
-static void round_seen(struct crowd *crowd, atomic_uint *counter, unsigned per_round)
+/* A rank has seen the end of a step; the last of all notes the time. The server's thread goes on
+ * when the last step before its restart is over, and the one after it. */
+static void step_seen(struct crowd *crowd, uint64_t step, bool is_train)
 {
-    unsigned seen = atomic_fetch_add(counter, 1) + 1;
-    atomic_uint *other = counter == &crowd->served ? &crowd->released : &crowd->served;
-    if (seen == per_round && atomic_load(other) >= per_round) {
-        note_first(&crowd->committed_ns, since_start(crowd));
-    }
-    if (seen == per_round * (1 + crowd->rounds) && atomic_load(other) >= seen) {
-        note_first(&crowd->last_ns, since_start(crowd));
-        wf_loop_stop(crowd->loop); /* the server's thread ends the job */
+    WF_ASSERT(step < STEPS_MAX);
+    atomic_fetch_add(is_train ? &crowd->released[step] : &crowd->served[step], 1);
+    if (atomic_load(&crowd->served[step]) >= crowd->per_side &&
+        atomic_load(&crowd->released[step]) >= crowd->per_side) {
+        note_first(&crowd->over_ns[step], since_start(crowd));
+        if (step > crowd->rounds) {
+            wf_loop_stop(crowd->loop);
+        }
     }
 }
 
@@ -119,10 +127,10 @@ static void on_released(void *host, struct wf_rank *rank, struct wf_version vers
 {
     struct crowd *crowd = ((struct crowd_rank *)host)->thread->crowd;
     (void)engines;
-    if (version.step <= crowd->rounds) {
+    if (version.step < crowd->rounds + 2) { /* the newest is there when the server comes back */
         publish(rank, version.step + 1);
     }
-    round_seen(crowd, &crowd->released, crowd->per_side);
+    step_seen(crowd, version.step, true);
 }
 
 static void on_quiesce(void *host, struct wf_rank *rank)
@@ -140,15 +148,14 @@ static void on_resume(void *host, struct wf_rank *rank, struct wf_version versio
 {
     struct crowd *crowd = ((struct crowd_rank *)host)->thread->crowd;
     (void)rank;
-    (void)version;
-    round_seen(crowd, &crowd->served, crowd->per_side);
+    step_seen(crowd, version.step, false);
 }
 
 static void on_ended(void *host, struct wf_rank *rank, const struct wf_error *why)
 {
     struct crowd_thread *thread = ((struct crowd_rank *)host)->thread;
     (void)rank;
-    if (atomic_load(&thread->crowd->last_ns) == 0 &&
+    if (atomic_load(&thread->crowd->over_ns[thread->crowd->rounds + 2]) == 0 &&
         atomic_fetch_add(&thread->crowd->broken, 1) == 0) {
         thread->crowd->why = *why;
         wf_loop_stop(thread->crowd->loop);
@@ -192,8 +199,11 @@ static enum wf_verdict parts_handle(struct wf_actor *self, struct wf_msg *msg)
     case WF_LOCAL_FLIP:
         answer(own, WF_LOCAL_FLIPPED, &local->round);
         break;
+    case WF_LOCAL_REVOKE:
+        answer(own, WF_LOCAL_REVOKED, &local->round);
+        break;
     default:
-        break; /* GRANT and REVOKE */
+        break; /* GRANT */
     }
     return WF_FREE;
 }
@@ -322,16 +332,84 @@ static void on_server_ended(void *user, const struct wf_error *why)
     wf_loop_stop(crowd->loop);
 }
 
+static enum wf_status append(void *user, const struct wf_journal_record *record,
+                             struct wf_error *error)
+{
+    return wf_journal_file_append(((struct crowd *)user)->journal, record, error);
+}
+
+/* A server on `listen`, and on what the journal says. */
+static enum wf_status make_server(struct crowd *crowd, const char *listen, struct wf_error *error)
+{
+    uint32_t *engine_of = calloc(crowd->per_side, sizeof *engine_of);
+    WF_ASSERT(engine_of != NULL);
+    for (uint32_t i = 0; i < crowd->per_side; i++) {
+        engine_of[i] = i / CONTROL_ENGINE_RANKS;
+    }
+    struct wf_server_options options = {.job = "crowd",
+                                        .listen = listen,
+                                        .train_ranks = crowd->per_side,
+                                        .infer_ranks = crowd->per_side,
+                                        .engines = (crowd->per_side + CONTROL_ENGINE_RANKS - 1) /
+                                                   CONTROL_ENGINE_RANKS,
+                                        .engine_of = engine_of,
+                                        .timeouts = crowd->timeouts,
+                                        .journal = append,
+                                        .ended = on_server_ended,
+                                        .user = crowd};
+    enum wf_status status = make_loop(WF_POLLER_LIBEVENT, &crowd->loop, &crowd->env, error);
+    if (status == WF_OK) {
+        status = wf_journal_file_open(crowd->env, crowd->folder, options.job, false,
+                                      &crowd->journal, error);
+    }
+    if (status == WF_OK) {
+        options.found = wf_journal_file_state(crowd->journal);
+        status = wf_meta_server_new(crowd->loop, &options, crowd->address, &crowd->server, error);
+    }
+    free(engine_of);
+    return status;
+}
+
+/* As when its process is killed: no word to anybody. */
+static void free_server(struct crowd *crowd)
+{
+    wf_meta_server_free(crowd->server);
+    wf_journal_file_close(crowd->journal);
+    wf_env_real_free(crowd->env);
+    wf_loop_free(crowd->loop);
+    crowd->server = NULL;
+    crowd->journal = NULL;
+    crowd->env = NULL;
+    crowd->loop = NULL;
+}
+
+static double cpu_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* Runs a server through the first steps, another one on its journal and address through the last.
+ */
 static void *run_server(void *argument)
 {
     struct crowd *crowd = argument;
-    struct timespec before, after;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
-    wf_loop_run(crowd->loop); /* until the last round is over */
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
-    crowd->server_cpu_s =
-        (double)(after.tv_sec - before.tv_sec) + (double)(after.tv_nsec - before.tv_nsec) / 1e9;
+    char address[WF_ADDRESS_MAX];
+    double before_s = cpu_s();
+    wf_loop_run(crowd->loop);
+    crowd->server_cpu_s = cpu_s() - before_s;
     crowd->messages = wf_loop_stats(crowd->loop).messages;
+    snprintf(address, sizeof address, "%s", crowd->address);
+    if (atomic_load(&crowd->broken) == 0) {
+        free_server(crowd);
+        crowd->restart_ns = since_start(crowd);
+        if (make_server(crowd, address, &crowd->why) != WF_OK) {
+            atomic_fetch_add(&crowd->broken, 1);
+        } else {
+            wf_loop_run(crowd->loop);
+        }
+    }
     if (atomic_load(&crowd->broken) == 0) {
         wf_meta_server_close(crowd->server, "the benchmark is over");
         wf_loop_run(crowd->loop); /* until everybody has said goodbye */
@@ -339,33 +417,20 @@ static void *run_server(void *argument)
     return NULL;
 }
 
-static enum wf_status make_server(struct crowd *crowd, struct wf_error *error)
-{
-    uint32_t *engine_of = calloc(crowd->per_side, sizeof *engine_of);
-    WF_ASSERT(engine_of != NULL);
-    for (uint32_t i = 0; i < crowd->per_side; i++) {
-        engine_of[i] = i / CONTROL_ENGINE_RANKS;
-    }
-    const struct wf_server_options options = {
-        .job = "crowd",
-        .listen = "tcp:127.0.0.1:0",
-        .train_ranks = crowd->per_side,
-        .infer_ranks = crowd->per_side,
-        .engines = (crowd->per_side + CONTROL_ENGINE_RANKS - 1) / CONTROL_ENGINE_RANKS,
-        .engine_of = engine_of,
-        .timeouts = crowd->timeouts,
-        .ended = on_server_ended,
-        .user = crowd};
-    enum wf_status status = make_loop(WF_POLLER_LIBEVENT, &crowd->loop, &crowd->env, error);
-    if (status == WF_OK) {
-        status = wf_meta_server_new(crowd->loop, &options, crowd->address, &crowd->server, error);
-    }
-    free(engine_of);
-    return status;
-}
-
 /* --- one run ------------------------------------------------------------------------------------
  */
+static void remove_folder(const char *folder)
+{
+    DIR *entries = opendir(folder);
+    for (struct dirent *each; entries != NULL && (each = readdir(entries)) != NULL;) {
+        unlinkat(dirfd(entries), each->d_name, 0); /* not . and .. */
+    }
+    if (entries != NULL) {
+        closedir(entries);
+    }
+    rmdir(folder);
+}
+
 static enum wf_status make_crowd(struct crowd *crowd, struct wf_error *error)
 {
     enum wf_status status = wf_model_parse(crowd_model, strlen(crowd_model), &crowd->model, error);
@@ -373,7 +438,7 @@ static enum wf_status make_crowd(struct crowd *crowd, struct wf_error *error)
         status = wf_recipe_parse("vllm:tp=1", crowd->model, &crowd->recipe, error);
     }
     if (status == WF_OK) {
-        status = make_server(crowd, error);
+        status = make_server(crowd, "tcp:127.0.0.1:0", error);
     }
     crowd->start_ns = wf_bench_now_ns(); /* connecting is a part of what is measured */
     for (uint32_t i = 0; i < CONTROL_THREADS && status == WF_OK; i++) {
@@ -423,7 +488,11 @@ enum wf_status control_crowd_run(uint32_t ranks, unsigned rounds, struct control
     crowd->timeouts = wf_timeouts_default;
     crowd->timeouts.connect_ns = crowd->timeouts.reconnect_ns = crowd->timeouts.join_ns =
         crowd->timeouts.plan_ns = 300 * SECOND;
-    enum wf_status status = make_crowd(crowd, error);
+    WF_ASSERT(rounds > 0 && rounds + 2 < STEPS_MAX);
+    snprintf(crowd->folder, sizeof crowd->folder, "/tmp/weft-bench-XXXXXX");
+    enum wf_status status = mkdtemp(crowd->folder) != NULL
+                                ? make_crowd(crowd, error)
+                                : wf_error_set(error, WF_IO, "cannot make a folder in /tmp");
     if (status == WF_OK) {
         status = run_threads(crowd, error);
     } else {
@@ -434,20 +503,22 @@ enum wf_status control_crowd_run(uint32_t ranks, unsigned rounds, struct control
         }
     }
     if (status == WF_OK) {
-        *out = (struct control_run){.registered_s = (double)crowd->registered_ns / 1e9,
-                                    .agreed_s = (double)crowd->agreed_ns / 1e9,
-                                    .committed_s = (double)crowd->committed_ns / 1e9,
-                                    .round_s = (double)(crowd->last_ns - crowd->committed_ns) /
-                                               1e9 / (rounds > 0 ? rounds : 1),
-                                    .server_cpu_s = crowd->server_cpu_s,
-                                    .messages = crowd->messages};
+        *out = (struct control_run){
+            .registered_s = (double)crowd->registered_ns / 1e9,
+            .agreed_s = (double)crowd->agreed_ns / 1e9,
+            .committed_s = (double)crowd->over_ns[1] / 1e9,
+            .round_s = (double)(crowd->over_ns[rounds + 1] - crowd->over_ns[1]) / 1e9 / rounds,
+            .restarted_s = (double)(crowd->over_ns[rounds + 2] - crowd->restart_ns) / 1e9,
+            .server_cpu_s = crowd->server_cpu_s,
+            .messages = crowd->messages};
     }
     for (uint32_t i = 0; i < CONTROL_THREADS; i++) {
         thread_free(&crowd->threads[i]);
     }
-    wf_meta_server_free(crowd->server);
-    wf_env_real_free(crowd->env);
-    wf_loop_free(crowd->loop);
+    if (crowd->loop != NULL) {
+        free_server(crowd);
+    }
+    remove_folder(crowd->folder);
     wf_model_free(crowd->model);
     free(crowd);
     return status;

@@ -21,12 +21,14 @@ struct control_run {
     double agreed_s;     /* ... has planned alike: the train side may publish */
     double committed_s;  /* ... serves the first version, and the train side is told */
     double round_s;      /* one of the following rounds, publish to released */
+    double restarted_s;  /* from a new server on the old one's journal to the next version's end */
     double server_cpu_s; /* the server's thread, all of it */
     uint64_t messages;   /* the server handled: frames, connections */
 };
 
 /* `ranks` (even, at least 2 * CONTROL_ENGINE_RANKS) are half train, half infer ranks. Their
- * layouts, plans, reads and hosts are puppets that answer at once. Runs 1 + `rounds` commits. */
+ * layouts, plans, reads and hosts are puppets that answer at once. Runs 1 + `rounds` commits, then
+ * the server dies, all come back to another one at once, and it commits one more. */
 enum wf_status control_crowd_run(uint32_t ranks, unsigned rounds, struct control_run *out,
                                  struct wf_error *error);
 
