@@ -200,7 +200,7 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
 #define WF_FIELDS_progress(F)                                                           \
     F(TEXT, phase, 32) F(KEY, round, 0) F(U64, done, UINT64_MAX) F(U64, of, UINT64_MAX) \
     F(TEXT, text, WF_REASON_MAX)
-/* To observers: a rank was fenced (`away`), or is heard again afterwards. */
+/* To observers: a rank was fenced (`away`), or is heard again or has joined. */
 #define WF_FIELDS_presence(F) F(U64, away, 1) F(CULPRIT, who, 0)
 /* From an observer, any time; answered by STATUS. */
 #define WF_FIELDS_status_request(F) F(U64, ranks, WF_RANKS_MAX) /* how many it wants at most */

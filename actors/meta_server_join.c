@@ -380,6 +380,9 @@ void wf_server_on_joined(struct wf_meta_server *server, struct wf_server_rank *r
     bool first = rank->presence == WF_GREETED;
     rank->presence = WF_PRESENT;
     if (first) {
+        struct wf_culprit who; /* also whom an earlier server fenced, or this one before RECOVER */
+        wf_server_blame(rank, &who, "has joined");
+        wf_server_report_presence(server, false, &who);
         server->membership++;
         rank->live = joined->live;
         rank->serving = joined->serving != 0;

@@ -116,6 +116,14 @@ void wf_server_report_missed(struct wf_meta_server *server, uint64_t conn)
             wf_frame_send(server->env, conn, WF_FRAME_note, server->ranks[i].note, -1);
         }
     }
+    for (uint32_t i = 0; i < server->rank_count; i++) {
+        struct wf_server_rank *rank = &server->ranks[i];
+        if (rank->presence == WF_PRESENT || rank->presence == WF_FENCED) {
+            struct wf_frame_presence presence = {.away = rank->presence == WF_FENCED};
+            wf_server_blame(rank, &presence.who, presence.away ? "was lost" : "is here");
+            wf_frame_send(server->env, conn, WF_FRAME_presence, &presence, -1);
+        }
+    }
 }
 
 void wf_server_forget_note(struct wf_server_rank *rank)

@@ -465,18 +465,29 @@ Test(meta_server, observers_hear_who_was_fenced_and_who_is_back)
     struct puppet *a = world_infer(&w, 0), *b = world_infer(&w, 1);
     puppet_publish(world_train(&w), 1);
     puppet_open(a); /* and it reads for a while: nobody is readmitted before it ends */
+    uint32_t joined = puppet_count(observer, WF_FRAME_presence);
+    cr_assert_eq(joined, 3, "each rank's joining");
+    observer->seen = observer->frame_count;
     b->silent = true;
     const struct wf_frame *frame = puppet_expect(observer, WF_FRAME_presence);
     cr_assert_eq(frame->presence.away, 1);
     cr_assert_eq(frame->presence.who.side, WF_INFER);
     cr_assert_eq(frame->presence.who.rank, 1);
     cr_assert(strstr(frame->presence.who.reason, "nothing was heard of it") != NULL);
+    struct puppet *late = world_guest(&w, NULL);
+    puppet_connect(late);
+    for (int i = 0; i < 3; i++) {
+        frame = puppet_expect(late, WF_FRAME_presence);
+        cr_assert_eq(frame->presence.away,
+                     frame->presence.who.side == WF_INFER && frame->presence.who.rank == 1,
+                     "who comes late hears of everybody");
+    }
     b->silent = false;
     frame = puppet_expect(observer, WF_FRAME_presence);
     cr_assert_eq(frame->presence.away, 0, "at its first heartbeat, whatever the round does");
     cr_assert_eq(frame->presence.who.rank, 1);
     world_run(&w, 1000 * PUPPET_MS);
-    cr_assert_eq(puppet_count(observer, WF_FRAME_presence), 2, "once each");
+    cr_assert_eq(puppet_count(observer, WF_FRAME_presence), joined + 2, "once each");
 }
 
 Test(meta_server, observers_hear_of_the_plan_and_of_rounds)

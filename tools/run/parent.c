@@ -290,9 +290,10 @@ int wf_parent_run(struct wf_run_setup *setup, const struct wf_parent_options *op
     bool gated = options->scope == WF_PARENT_HOST && !setup->job.policy.drop_to_latest;
     p->allowed = gated ? 1 : setup->job.run.versions;
     p->noted = calloc(setup->infer_ranks, sizeof *p->noted);
+    p->away = calloc(setup->train_ranks + setup->infer_ranks, sizeof *p->away);
     p->held_step = calloc(setup->infer_ranks, sizeof *p->held_step);
     p->told = calloc(setup->train_ranks + setup->infer_ranks, sizeof *p->told);
-    WF_ASSERT(p->noted != NULL && p->held_step != NULL && p->told != NULL);
+    WF_ASSERT(p->noted != NULL && p->away != NULL && p->held_step != NULL && p->told != NULL);
     snprintf(p->report.job, sizeof p->report.job, "%s", setup->job.name);
     p->report.versions_wanted = setup->job.run.versions;
     p->report.every = setup->job.policy.every;
@@ -324,6 +325,7 @@ int wf_parent_run(struct wf_run_setup *setup, const struct wf_parent_options *op
     wf_report_fini(&p->report);
     wf_limit_fini(&p->limit); /* the report had its samples */
     free(p->noted);
+    free(p->away);
     free(p->held_step);
     free(p->told);
     free(p);

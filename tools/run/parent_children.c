@@ -161,6 +161,15 @@ void wf_parent_take_presence(struct parent *p, const struct wf_frame_presence *p
     const struct wf_culprit *who = &presence->who;
     enum wf_child_kind kind = who->side == WF_TRAIN ? WF_CHILD_TRAIN : WF_CHILD_INFER;
     char line[WF_CULPRIT_TEXT];
+    uint32_t world = who->side == WF_TRAIN ? p->setup->train_ranks : p->setup->infer_ranks;
+    if (who->rank >= world) {
+        return;
+    }
+    bool *away = &p->away[who->rank + (who->side == WF_TRAIN ? 0 : p->setup->train_ranks)];
+    if (*away == (presence->away != 0)) {
+        return; /* known; who only joined is no news */
+    }
+    *away = presence->away != 0;
     wf_culprit_format(who, line);
     wf_parent_complain(p, line);
     for (uint32_t i = 0; i < p->children.count; i++) {

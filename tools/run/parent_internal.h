@@ -61,6 +61,7 @@ struct parent {
     uint64_t *held_step;       /* by infer rank: the newest step that it said it has */
     uint64_t weights_bytes;    /* of the model */
     struct wf_far_output *far; /* by child; NULL: none on another host was started */
+    bool *away;                /* by train rank, then infer rank: fenced for all we know */
     bool measuring, failed;
 };
 
