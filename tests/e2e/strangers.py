@@ -40,6 +40,11 @@ def case_files():
         environment = dict(os.environ, WEFT_TOKEN_FILE=open_to_all)
         done = weft("server", job, env=environment)
         check(done.returncode == 1 and "chmod 600" in done.stderr, "WEFT_TOKEN_FILE is looked at", done.stderr)
+        environment = dict(os.environ, HOME="/proc/nowhere")
+        for name in ("WEFT_CACHE", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME"):
+            environment.pop(name, None)
+        check(weft("run", job, env=environment).returncode == 0, "a home that cannot be written is no hindrance")
+        os.unlink(f"/tmp/weft-run-{os.geteuid()}/e2e.token")
         environment = dict(os.environ, WEFT_CACHE=work.path("cache"))
         check(weft("run", job, env=environment).returncode == 0, "a job without a file makes one")
         made = os.path.join(work.path("cache"), "run", "e2e.token")

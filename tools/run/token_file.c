@@ -91,6 +91,11 @@ static enum wf_status write_new(const char *path, const char *text, struct wf_er
 }
 
 /* --- the run folder --------------------------------------------------------------------------- */
+static void fallback_name(char out[WF_PATH_MAX])
+{
+    snprintf(out, WF_PATH_MAX, "/tmp/weft-run-%u", (unsigned)geteuid());
+}
+
 static bool folder_name(char out[WF_PATH_MAX])
 {
     const char *runtime = getenv("XDG_RUNTIME_DIR"), *own = getenv("WEFT_CACHE");
@@ -104,8 +109,8 @@ static bool folder_name(char out[WF_PATH_MAX])
             return len < WF_PATH_MAX;
         }
     }
-    int len = snprintf(out, WF_PATH_MAX, "/tmp/weft-run-%u", (unsigned)geteuid());
-    return len < WF_PATH_MAX;
+    fallback_name(out);
+    return true;
 }
 
 /* Each folder on the way that is not there yet. */
@@ -128,6 +133,10 @@ enum wf_status wf_run_folder(char folder[WF_PATH_MAX], struct wf_error *error)
                             "to a shorter one");
     }
     make_folders(folder);
+    if (access(folder, W_OK) != 0 && getenv("WEFT_CACHE") == NULL) {
+        fallback_name(folder); /* a home that cannot be written is common in containers */
+        make_folders(folder);
+    }
     if (stat(folder, &info) != 0 || !S_ISDIR(info.st_mode)) {
         return wf_error_set(error, WF_IO,
                             "cannot make the folder %s: %s; set WEFT_CACHE to one "
@@ -296,7 +305,8 @@ bool wf_server_note_find(const char *address, const char *job, struct wf_server_
     char folder[WF_PATH_MAX], path[2 * WF_PATH_MAX];
     struct timespec newest = {0};
     bool found = false;
-    DIR *dir = folder_name(folder) ? opendir(folder) : NULL;
+    struct wf_error error;
+    DIR *dir = wf_run_folder(folder, &error) == WF_OK ? opendir(folder) : NULL;
     for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
         size_t len = strlen(entry->d_name), end = strlen(NOTE_END);
         struct wf_server_note note;

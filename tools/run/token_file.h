@@ -6,7 +6,8 @@
  * share the file JOB.token in the run folder, which the first of them makes.
  *
  * Run folder: "run" in WEFT_CACHE, $XDG_RUNTIME_DIR/weft, XDG_CACHE_HOME/weft/run or
- * ~/.cache/weft/run, the first that is set; mode 0700. Beside tokens it has a *note* of each server
+ * ~/.cache/weft/run, the first that is set; mode 0700;
+ * /tmp/weft-run-UID where that cannot be made. Beside tokens it has a *note* of each server
  * that listens on this host, by which `weft status` finds it. Blocks on files; any thread.
  */
 #ifndef WEFT_TOOLS_RUN_TOKEN_FILE_H
