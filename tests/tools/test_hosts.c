@@ -123,3 +123,17 @@ Test(hosts, engines_and_addresses)
     wf_hosts_fini(&hosts);
     free(setup);
 }
+
+Test(hosts, the_example_is_one)
+{
+    struct wf_run_setup *setup = setup_of(4, 2, 4, false);
+    struct wf_hosts hosts = {0};
+    struct wf_error error = {0};
+    cr_assert_eq(wf_hosts_load("config/examples/launchers/hosts", &hosts, &error), WF_OK, "%s",
+                 error.text);
+    cr_assert_eq(wf_hosts_place(&hosts, setup, &error), WF_OK, "%s", error.text);
+    cr_expect_str_eq(wf_hosts_engine(&hosts, setup, 0)->name, "node2");
+    cr_expect_str_eq(wf_hosts_engine(&hosts, setup, 1)->address, "admin@10.0.0.3");
+    wf_hosts_fini(&hosts);
+    free(setup);
+}
