@@ -208,7 +208,7 @@ static enum wf_status set_option(struct ucx *ucx, ucp_config_t *config, const st
                             library->major, library->minor, library->patch, name);
     }
     if (!is_upper) {
-        return ucx_environment_add(&ucx->environment, name, value, error);
+        return ucx_environment_add(&ucx->recipe.environment, name, value, error);
     }
     ucs_status_t status = library->ucp_config_modify(config, name, value);
     if (status != UCS_OK) {
@@ -257,35 +257,41 @@ static enum wf_status configure(struct ucx *ucx, const struct wf_transport_ucx_o
     return status;
 }
 
-static enum wf_status make_context(struct ucx *ucx, const struct wf_transport_ucx_options *options,
-                                   struct wf_error *error)
+/* The recipe of contexts, tried once so that what is wrong with it is said at once. */
+static enum wf_status make_recipe(struct ucx *ucx, const struct wf_transport_ucx_options *options,
+                                  struct wf_error *error)
 {
-    const ucp_params_t params = {
-        .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
-        .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP | (ucx->has_rma ? UCP_FEATURE_RMA : 0),
-        .name = "weft",
-    };
-    ucp_config_t *config;
-    ucs_status_t status = ucx->library.ucp_config_read(NULL, NULL, &config);
+    ucp_context_h context;
+    ucs_status_t status = ucx->library.ucp_config_read(NULL, NULL, &ucx->recipe.config);
     if (status != UCS_OK) {
+        ucx->recipe.config = NULL;
         return wf_error_set(error, WF_INVALID, "ucx cannot read its configuration: %s",
                             ucx->library.ucs_status_string(status));
     }
-    enum wf_status result = configure(ucx, options, config, error);
-    if (result == WF_OK) {
-        ucx_environment_enter(&ucx->environment);
-        status = ucx->library.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config,
-                                               &ucx->context);
-        ucx_environment_leave(&ucx->environment);
-        if (status != UCS_OK) {
-            result = wf_error_set(error, WF_UNSUPPORTED,
-                                  "ucx (%s) finds nothing to use here: %s; look at "
-                                  "transport.interfaces and transport.ucx (TLS)",
-                                  ucx->library.path, ucx->library.ucs_status_string(status));
-        }
+    ucx->recipe.features =
+        UCP_FEATURE_AM | UCP_FEATURE_WAKEUP | (ucx->has_rma ? UCP_FEATURE_RMA : 0);
+    enum wf_status result = configure(ucx, options, ucx->recipe.config, error);
+    if (result != WF_OK) {
+        return result;
     }
-    ucx->library.ucp_config_release(config);
-    return result;
+    status = ucx_context_open(&ucx->library, &ucx->recipe, &context);
+    if (status != UCS_OK) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "ucx (%s) finds nothing to use here: %s; look at "
+                            "transport.interfaces and transport.ucx (TLS)",
+                            ucx->library.path, ucx->library.ucs_status_string(status));
+    }
+    ucx->library.ucp_cleanup(context);
+    return WF_OK;
+}
+
+static void free_ucx(struct ucx *ucx)
+{
+    if (ucx->recipe.config != NULL) {
+        ucx->library.ucp_config_release(ucx->recipe.config);
+    }
+    ucx_environment_free(&ucx->recipe.environment);
+    free(ucx);
 }
 
 static enum wf_status check_options(const struct wf_transport_ucx_options *options,
@@ -342,9 +348,7 @@ static void close_ucx(struct wf_transport *t)
     WF_ASSERT(ucx->reader.reads == NULL && ucx->reader.imports == NULL);
     ucx_reader_close(ucx);
     ucx_source_close(ucx);
-    ucx->library.ucp_cleanup(ucx->context);
-    ucx_environment_free(&ucx->environment);
-    free(ucx);
+    free_ucx(ucx);
 }
 
 static const struct wf_transport_ops ucx_ops = {
@@ -403,11 +407,10 @@ enum wf_status wf_transport_ucx_new(struct wf_loop *loop,
     ucx->has_rma = ucx_get_wanted(ucx);
     status = ucx_library_open(options->library, &ucx->library, error);
     if (status == WF_OK) {
-        status = make_context(ucx, options, error);
+        status = make_recipe(ucx, options, error);
     }
     if (status != WF_OK) {
-        ucx_environment_free(&ucx->environment);
-        free(ucx);
+        free_ucx(ucx);
         return status;
     }
     settle(ucx, options);

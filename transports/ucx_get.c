@@ -40,10 +40,11 @@ void ucx_get_offer(struct ucx *ucx, struct ucx_region *region)
     if (!ucx->has_rma) {
         return;
     }
-    ucs_status_t status = ucx->library.ucp_mem_map(ucx->context, &params, &region->memory);
+    ucs_status_t status =
+        ucx->library.ucp_mem_map(ucx->source.worker.context, &params, &region->memory);
     if (status == UCS_OK) {
-        status = ucx->library.ucp_rkey_pack(ucx->context, region->memory, &region->key,
-                                            &region->key_len);
+        status = ucx->library.ucp_rkey_pack(ucx->source.worker.context, region->memory,
+                                            &region->key, &region->key_len);
     } else {
         region->memory = NULL;
     }
@@ -61,8 +62,8 @@ void ucx_get_withdraw(struct ucx *ucx, struct ucx_region *region)
     if (region->key != NULL) {
         ucx->library.ucp_rkey_buffer_release(region->key);
     }
-    if (region->memory != NULL) {
-        ucx->library.ucp_mem_unmap(ucx->context, region->memory);
+    if (region->memory != NULL && ucx->source.worker.worker != NULL) {
+        ucx->library.ucp_mem_unmap(ucx->source.worker.context, region->memory);
     }
 }
 

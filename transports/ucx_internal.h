@@ -227,8 +227,7 @@ struct ucx {
     struct wf_transport base;
     struct wf_loop *loop;
     struct ucx_library library;
-    struct ucx_environment environment;
-    ucp_context_h context;
+    struct ucx_recipe recipe;
     uint8_t life[UCX_LIFE_BYTES]; /* as a source */
     uint64_t host;
     uint64_t transit_bytes, edge_bytes;

@@ -297,8 +297,8 @@ static enum wf_status open_worker(struct ucx *ucx, struct wf_error *error)
     struct wf_env *env = wf_loop_env(ucx->loop);
     env->ops->random(env, ucx->reader.life, UCX_LIFE_BYTES);
     ucx->reader.worker.after = after;
-    return ucx_worker_open(&ucx->reader.worker, ucx->loop, &ucx->library, ucx->context,
-                           &ucx->environment, UCX_AM_TO_READER, record, ucx, error);
+    return ucx_worker_open(&ucx->reader.worker, ucx->loop, &ucx->library, &ucx->recipe,
+                           UCX_AM_TO_READER, record, ucx, error);
 }
 
 static void close_worker(struct ucx *ucx)

@@ -15,8 +15,8 @@ static enum wf_status open_worker(struct ucx *ucx, struct wf_error *error)
     }
     source->buffer_limit = (uint32_t)(ucx->transit_bytes / ucx->chunk_bytes);
     source->worker.after = ucx_serve;
-    return ucx_worker_open(&source->worker, ucx->loop, &ucx->library, ucx->context,
-                           &ucx->environment, UCX_AM_TO_SOURCE, ucx_serve_record, ucx, error);
+    return ucx_worker_open(&source->worker, ucx->loop, &ucx->library, &ucx->recipe,
+                           UCX_AM_TO_SOURCE, ucx_serve_record, ucx, error);
 }
 
 enum wf_status ucx_export_region(struct wf_transport *t, const struct wf_region *region,
@@ -125,6 +125,9 @@ void ucx_source_close(struct ucx *ucx)
         ucx_client_cut(client, true);
     }
     ucx_worker_settle(&source->worker, &source->sends_out);
+    for (struct ucx_region *region = source->regions; region != NULL; region = region->next) {
+        ucx_get_withdraw(ucx, region); /* while there is a context */
+    }
     ucx_worker_close(&source->worker);
     source->closing = false;
     while (source->sends != NULL) {
@@ -138,7 +141,6 @@ void ucx_source_close(struct ucx *ucx)
     }
     for (struct ucx_region *region; (region = source->regions) != NULL;) {
         source->regions = region->next;
-        ucx_get_withdraw(ucx, region);
         free(region);
     }
     for (struct ucx_buffer *buffer; (buffer = source->buffers) != NULL;) {

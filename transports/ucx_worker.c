@@ -6,7 +6,8 @@
 #include "runtime/log.h"
 
 enum {
-    ROUNDS = 16, /* of progress in one pass, so that the loop's other work gets its turn */
+    ROUNDS = 16,      /* of progress in one pass, so that the loop's other work gets its turn */
+    DEVICE_TRIES = 5, /* while interfaces come and go */
     SETTLE_ROUNDS = 20000,
     SETTLE_IDLE = 100, /* rounds in which nothing moved any more */
 };
@@ -105,25 +106,55 @@ static enum wf_status start(struct ucx_worker *worker, unsigned am_id,
     return WF_OK;
 }
 
-enum wf_status ucx_worker_open(struct ucx_worker *worker, struct wf_loop *loop,
-                               const struct ucx_library *ucx, ucp_context_h context,
-                               struct ucx_environment *environment, unsigned am_id,
-                               ucp_am_recv_callback_t on_message, void *argument,
-                               struct wf_error *error)
+ucs_status_t ucx_context_open(const struct ucx_library *ucx, struct ucx_recipe *recipe,
+                              ucp_context_h *context_out)
+{
+    const ucp_params_t params = {
+        .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
+        .features = recipe->features,
+        .name = "weft",
+    };
+    ucx_environment_enter(&recipe->environment);
+    ucs_status_t status =
+        ucx->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, recipe->config, context_out);
+    ucx_environment_leave(&recipe->environment);
+    return status;
+}
+
+static ucs_status_t create(struct ucx_worker *worker, struct ucx_recipe *recipe)
 {
     const ucp_worker_params_t params = {
         .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_FLAGS,
         .thread_mode = UCS_THREAD_MODE_SINGLE,
         .flags = UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK,
     };
+    ucs_status_t status = ucx_context_open(worker->ucx, recipe, &worker->context);
+    if (status != UCS_OK) {
+        return status;
+    }
+    ucx_environment_enter(&recipe->environment);
+    status = worker->ucx->ucp_worker_create(worker->context, &params, &worker->worker);
+    ucx_environment_leave(&recipe->environment);
+    if (status != UCS_OK) {
+        worker->ucx->ucp_cleanup(worker->context);
+        worker->worker = NULL;
+    }
+    return status;
+}
+
+enum wf_status ucx_worker_open(struct ucx_worker *worker, struct wf_loop *loop,
+                               const struct ucx_library *ucx, struct ucx_recipe *recipe,
+                               unsigned am_id, ucp_am_recv_callback_t on_message, void *argument,
+                               struct wf_error *error)
+{
     WF_ASSERT(worker->worker == NULL);
     worker->loop = loop;
     worker->ucx = ucx;
-    ucx_environment_enter(environment);
-    ucs_status_t ucs_status = ucx->ucp_worker_create(context, &params, &worker->worker);
-    ucx_environment_leave(environment);
+    ucs_status_t ucs_status = UCS_ERR_NO_DEVICE;
+    for (int tries = 0; tries < DEVICE_TRIES && ucs_status == UCS_ERR_NO_DEVICE; tries++) {
+        ucs_status = create(worker, recipe);
+    }
     if (ucs_status != UCS_OK) {
-        worker->worker = NULL;
         return wf_error_set(error, WF_NO_RESOURCE, "ucx cannot make a worker: %s",
                             ucx_worker_text(worker, ucs_status));
     }
@@ -147,6 +178,7 @@ void ucx_worker_close(struct ucx_worker *worker)
         worker->ucx->ucp_worker_release_address(worker->worker, worker->address);
     }
     worker->ucx->ucp_worker_destroy(worker->worker);
+    worker->ucx->ucp_cleanup(worker->context);
     worker->worker = NULL;
     worker->address = NULL;
     worker->source = (struct wf_progress_source){0};

@@ -9,23 +9,34 @@
 #include "runtime/loop.h"
 #include "transports/ucx_library.h"
 
+/* How a context is made; every worker has its own, because a context knows the devices of the
+ * moment in which it was made, and interfaces come and go. */
+struct ucx_recipe {
+    ucp_config_t *config;
+    struct ucx_environment environment;
+    uint64_t features;
+};
+/* NO_DEVICE: one went away meanwhile. */
+ucs_status_t ucx_context_open(const struct ucx_library *ucx, struct ucx_recipe *recipe,
+                              ucp_context_h *context_out);
+
 struct ucx_worker {
     struct wf_progress_source source;
     struct wf_watch watch;
     struct wf_loop *loop;                     /* borrows */
     const struct ucx_library *ucx;            /* borrows */
     bool (*after)(struct ucx_worker *worker); /* acts on what was recorded; true if it did */
-    ucp_worker_h worker;                      /* NULL: not made */
+    ucp_context_h context;
+    ucp_worker_h worker; /* NULL: not made */
     ucp_address_t *address;
     size_t address_len;
 };
 
-/* Makes the worker in `context`, with one handler of active messages; `after` and its owner's
- * fields may be set before. */
+/* Makes a context and the worker in it, with one handler of active messages; `after` and its
+ * owner's fields may be set before. */
 enum wf_status ucx_worker_open(struct ucx_worker *worker, struct wf_loop *loop,
-                               const struct ucx_library *ucx, ucp_context_h context,
-                               struct ucx_environment *environment, unsigned am_id,
-                               ucp_am_recv_callback_t on_message, void *argument,
+                               const struct ucx_library *ucx, struct ucx_recipe *recipe,
+                               unsigned am_id, ucp_am_recv_callback_t on_message, void *argument,
                                struct wf_error *error);
 /* Nothing of this worker touches any memory afterwards: its connections are gone. Callbacks of
  * operations that were out may run inside. Zeroed or closed is fine. */

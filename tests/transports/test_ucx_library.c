@@ -1,6 +1,7 @@
 /* test_ucx_library.c - finding UCX, copies of it, and its options. */
 #include <criterion/criterion.h>
 #include <dlfcn.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,4 +83,31 @@ Test(ucx_library, a_copy_that_the_process_has_is_named)
     cr_assert_not_null(strstr(error.text, "has loaded another"), "%s", error.text);
     unlink(path);
     rmdir(folder);
+}
+
+/* UCX lists the devices when a context is made and fails when one of them is gone later. */
+Test(ucx_library, an_interface_that_went_away_does_not_matter)
+{
+    struct job_env env = {.env.ops = &job_env_ops};
+    const struct wf_transport_ucx_option tcp = {"TLS", "tcp"};
+    const struct wf_transport_ucx_options options = {.options = &tcp, .option_count = 1};
+    struct wf_loop *loop;
+    struct wf_transport *transport;
+    struct wf_handle handle;
+    struct wf_error error = {.text = ""};
+    char byte = 1;
+    const struct wf_region region = {.address = &byte, .len_bytes = 1, .fd = -1};
+    if (unshare(CLONE_NEWNET) != 0 ||
+        system("ip link set lo up && ip link add weft0 type dummy && "
+               "ip addr add 10.99.0.1/24 dev weft0 && ip link set weft0 up") != 0) {
+        cr_skip_test("no interface can be made here");
+    }
+    cr_assert_eq(wf_loop_new(NULL, &loop, NULL), WF_OK);
+    wf_loop_set_env(loop, &env.env);
+    cr_assert_eq(wf_transport_ucx_new(loop, &options, &transport, &error), WF_OK, "%s", error.text);
+    cr_assert_eq(system("ip link del weft0"), 0);
+    cr_assert_eq(transport->ops->export_region(transport, &region, &handle, &error), WF_OK, "%s",
+                 error.text);
+    transport->ops->close(transport);
+    wf_loop_free(loop);
 }
