@@ -51,5 +51,7 @@ void wf_agreed_release(struct wf_agreed *agreed)
     free(agreed->layouts);
     wf_model_free(agreed->model);
     wf_frame_fini(&agreed->members);
+    free(agreed->peers);
+    wf_agreed_release(agreed->base);
     free(agreed);
 }

@@ -11,6 +11,10 @@
  *                             answered by REVOKED when no work of the Sender reads the weights
  *   MetaClient --SNAPSHOT(key.version, slot)--> Sender, answered by SNAPSHOT_DONE
  *   MetaClient --PLAN--> Converter -> Planner, answered by PLANNED
+ *   MetaClient --PLAN_FILL(agreed)--> Planner, answered by FILL_PLANNED to the MetaClient alone
+ *
+ * A fill from a replica has a plan of its own, which READ and GRANT bring: the source's Sender has
+ * no other, the reader's Receiver goes back to the job's after the round.
  *
  * Of READ and FLIP at most one is outstanding. A READ gets exactly one READ_DONE, unless STOP
  * overtakes it: then STOPPED alone. STOP never comes during a FLIP. Answers repeat the key. GRANT
@@ -39,13 +43,18 @@ enum wf_local_kind {
     WF_LOCAL_REVOKED,
     WF_LOCAL_SNAPSHOT, /* to Sender: copy the weights into a slot */
     WF_LOCAL_SNAPSHOT_DONE,
+    WF_LOCAL_PLAN_FILL, /* to Planner */
+    WF_LOCAL_FILL_PLANNED,
 };
 
-/* The agreed plan, shared by reference count among the rank's actors. */
+/* The agreed plan, shared by reference count among the rank's actors. In a fill from a replica
+ * (actors/planned.h) `train` stands for the sources, `infer` for the targets. */
 struct wf_agreed {
     uint32_t references;
-    struct wf_model *model;  /* NULL when borrowed from options */
-    struct wf_frame members; /* peers[] with addresses and incarnations; owns */
+    struct wf_agreed *base;   /* fill: the job's, which owns the layouts */
+    struct wf_el_peer *peers; /* fill: memory behind members.peers */
+    struct wf_model *model;   /* NULL when borrowed from options */
+    struct wf_frame members;  /* peers[] with addresses and incarnations; owns */
     struct wf_plan *plan;
     struct wf_layout **layouts; /* by member order: train ranks, then infer ranks; pointers may
                                    repeat and point into `owned` or at the rank's own */
@@ -63,7 +72,8 @@ void wf_agreed_release(struct wf_agreed *agreed);
 struct wf_local_msg {
     struct wf_msg msg;
     struct wf_round_key round;
-    struct wf_agreed *agreed; /* PLANNED: holds a reference */
+    struct wf_agreed *agreed; /* PLANNED, PLAN_FILL, FILL_PLANNED; READ and GRANT of a fill from
+                                 a replica: holds a reference */
     struct wf_frame members;  /* PLAN: owns */
     uint64_t deadline_ns;     /* READ: on the loop's clock */
     uint64_t slot;            /* GRANT, SNAPSHOT */
@@ -102,15 +112,15 @@ struct wf_rank {
     struct wf_meta_client *client;
     struct wf_converter *converter;
     struct wf_planner *planner;
-    struct wf_sender *sender;       /* train */
+    struct wf_sender *sender;       /* infer: for fills of other engines */
     struct wf_receiver *receiver;   /* infer */
     struct wf_validator *validator; /* infer */
 };
 
 /* Each part: _new makes it on the rank's loop, _actor gives its actor, _close stops new work and
  * drops connections, _free after the loop has turned until it is quiet. The parts that a
- * MetaClient asks (Converter, Sender, Receiver) begin with their actor, so that an actor alone can
- * stand for one (a benchmark's puppet). */
+ * MetaClient asks (Converter, Planner, Sender, Receiver) begin with their actor, so that an actor
+ * alone can stand for one (a benchmark's puppet). */
 #define WF_PART(name)                                                                 \
     enum wf_status wf_##name##_new(struct wf_rank *rank, struct wf_##name **part_out, \
                                    struct wf_error *error);                           \

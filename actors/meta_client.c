@@ -89,6 +89,7 @@ void wf_client_end(struct wf_meta_client *client, enum wf_status status, const c
     }
     client->closing = true;
     wf_error_set(&client->why, status, "%s", text);
+    wf_client_fill_drop(client);
     wf_client_revoke(client);
     wf_timer_cancel(client->loop, &client->retry);
     finish_if_quiet(client);
@@ -193,7 +194,7 @@ static void on_refused(struct wf_meta_client *client, const struct wf_frame_refu
  */
 static void start_planning(struct wf_meta_client *client)
 {
-    if (!client->members_wait || client->planning) {
+    if (!client->members_wait || client->planning || client->fill_planning) {
         return;
     }
     struct wf_local_msg *local = wf_local_msg_new(WF_LOCAL_PLAN, &client->actor);
@@ -236,6 +237,8 @@ static void on_planned(struct wf_meta_client *client, const struct wf_local_msg 
         start_planning(client); /* the server that asked is no more */
         return;
     }
+    wf_agreed_release(client->agreed);
+    client->agreed = local->status == WF_OK ? wf_agreed_hold(local->agreed) : NULL;
     client->planned_epoch = client->planning_epoch;
     *planned = (struct wf_frame_planned){.epoch = client->planned_epoch, .status = local->status};
     if (local->status != WF_OK) {
@@ -255,6 +258,7 @@ static void on_planned(struct wf_meta_client *client, const struct wf_local_msg 
     }
     wf_client_send(client, WF_FRAME_planned, planned);
     start_planning(client);
+    wf_client_fill_plan(client);
 }
 
 /* --- dispatch ------------------------------------------------------------------------------------
@@ -308,6 +312,11 @@ static void on_local(struct wf_meta_client *client, struct wf_local_msg *local)
 {
     if (local->msg.kind == WF_LOCAL_PLANNED) {
         on_planned(client, local);
+    } else if (local->msg.kind == WF_LOCAL_FILL_PLANNED) {
+        client->fill_planning = false;
+        wf_client_fill_planned(client, local);
+        start_planning(client);
+        wf_client_fill_plan(client);
     } else if (is_infer(client)) {
         wf_client_infer_local(client, local);
     } else {
@@ -427,5 +436,8 @@ void wf_meta_client_free(struct wf_meta_client *client)
     wf_frame_fini(&client->members);
     free(client->round_members);
     free(client->note.spans);
+    free(client->fill.members);
+    wf_agreed_release(client->fill.agreed);
+    wf_agreed_release(client->agreed);
     free(client);
 }

@@ -38,6 +38,21 @@ static void send_vote(struct wf_meta_client *client)
     wf_client_send(client, WF_FRAME_vote, &client->vote);
 }
 
+void wf_client_vote_no(struct wf_meta_client *client, const struct wf_round_key *round,
+                       const char *reason)
+{
+    const struct wf_rank_options *o = &client->rank->options;
+    struct wf_frame_vote vote = {
+        .round = *round, .culprit = {.side = o->side, .rank = o->rank, .engine = o->engine}};
+    snprintf(vote.culprit.host, sizeof vote.culprit.host, "%s", o->host_name);
+    snprintf(vote.culprit.reason, sizeof vote.culprit.reason, "%.*s", WF_REASON_MAX - 1, reason);
+    if (is_round(client, round)) {
+        client->vote = vote;
+        client->has_voted = true;
+    }
+    wf_client_send(client, WF_FRAME_vote, &vote);
+}
+
 /* --- pausing the host
  * ----------------------------------------------------------------------------- */
 static void answer_quiesced(struct wf_meta_client *client)
@@ -79,17 +94,45 @@ static bool is_in_place(const struct wf_meta_client *client)
     return client->rank->options.mode == WF_MODE_IN_PLACE;
 }
 
-static void start_read(struct wf_meta_client *client, uint64_t deadline_ns)
+/* The state is READ. A fill from a replica waits for its plan; an ABORT may come meanwhile. */
+static void read_when_planned(struct wf_meta_client *client)
 {
-    client->state = WF_RANK_READ;
+    const struct wf_client_fill *fill = &client->fill;
+    bool from_replica = wf_round_key_equal(&fill->round, &client->round);
+    if (from_replica && !fill->planned) {
+        return;
+    }
+    if (from_replica && fill->agreed == NULL) {
+        client->state = WF_RANK_NONE;
+        wf_client_vote_no(client, &client->round, fill->error.text);
+        return;
+    }
     client->busy = WF_RECEIVER_READING;
     if (is_in_place(client)) {
         client->writing = true;
         client->untouched = client->live;
         client->live = (struct wf_version){0};
     }
-    wf_client_local(client, receiver(client), WF_LOCAL_READ, &client->round, 0,
-                    wf_client_now(client) + deadline_ns);
+    struct wf_local_msg *local = wf_local_msg_new(WF_LOCAL_READ, &client->actor);
+    local->round = client->round;
+    local->deadline_ns = client->read_until_ns;
+    local->agreed = from_replica ? wf_agreed_hold(fill->agreed) : NULL;
+    wf_send(receiver(client), &local->msg);
+}
+
+void wf_client_infer_planned(struct wf_meta_client *client)
+{
+    if (client->state == WF_RANK_READ && client->busy == WF_RECEIVER_FREE && !client->closing &&
+        is_round(client, &client->fill.round)) {
+        read_when_planned(client);
+    }
+}
+
+static void start_read(struct wf_meta_client *client, uint64_t deadline_ns)
+{
+    client->state = WF_RANK_READ;
+    client->read_until_ns = wf_client_now(client) + deadline_ns;
+    read_when_planned(client);
 }
 
 /* The Receiver has stopped: live memory is what it was if nothing was written. */
@@ -115,8 +158,16 @@ static void on_open(struct wf_meta_client *client, const struct wf_frame_open *o
     if (!is_free || wf_round_key_compare(&open->round, &client->round) <= 0) {
         return;
     }
+    if (wf_client_fill_is_source(client, open)) {
+        wf_client_fill_serve(client, open);
+        return;
+    }
+    wf_client_fill_drop(client);
     wf_client_remember_round(client, open);
     client->has_voted = false;
+    if (open->source > 0) {
+        wf_client_fill_want(client, open);
+    }
     if (!is_in_place(client)) {
         start_read(client, open->deadline_ns);
         return;
@@ -397,6 +448,7 @@ static bool holds_committed(const struct wf_meta_client *client)
 
 bool wf_client_infer_clean(struct wf_meta_client *client)
 {
+    wf_client_fill_drop(client);
     if (client->busy == WF_RECEIVER_READING) {
         stop_receiver(client);
     }

@@ -45,6 +45,20 @@ struct wf_client_tell {
     struct wf_culprit culprit;
 };
 
+/* The newest fill from a replica that this rank takes part in. */
+struct wf_client_fill {
+    bool wanted;  /* its plan is to be made */
+    bool planned; /* and was: `agreed`, or why not */
+    bool source;  /* this rank's engine is read from; otherwise it reads */
+    bool granted; /* source: peers may read */
+    struct wf_round_key round;
+    uint64_t engine; /* that is read from */
+    struct wf_el_member *members;
+    uint32_t member_count;
+    struct wf_agreed *agreed;
+    struct wf_error error;
+};
+
 struct wf_meta_client {
     struct wf_actor actor;
     struct wf_rank *rank;
@@ -72,8 +86,8 @@ struct wf_meta_client {
     struct wf_frame_welcome welcome;
 
     /* --- the plan */
-    struct wf_frame members; /* newest MEMBERS not handed to the Converter yet */
-    bool members_wait, planning;
+    struct wf_frame members;                    /* newest MEMBERS not handed to the Converter yet */
+    bool members_wait, planning, fill_planning; /* one of the two at a time */
     uint64_t planned_epoch, planning_epoch, planning_term;
     struct wf_frame_planned planned;
 
@@ -99,6 +113,11 @@ struct wf_meta_client {
     bool writing;
     struct wf_version untouched;
     struct wf_culprit abort_culprit;
+
+    /* --- infer, fills from a replica (meta_client_fill.c) */
+    struct wf_agreed *agreed; /* the job's plan, from which a fill's follows */
+    struct wf_client_fill fill;
+    uint64_t read_until_ns; /* of the round to read */
 
     /* --- train */
     uint64_t generation_term, generation_counter;
@@ -160,6 +179,26 @@ void wf_client_infer_local(struct wf_meta_client *client, struct wf_local_msg *l
 bool wf_client_infer_clean(struct wf_meta_client *client);
 /* True when no read can land any more; otherwise stops it and is false. */
 bool wf_client_infer_stop(struct wf_meta_client *client);
+
+/* Goes on with a round whose plan, of a fill from a replica, is there now. */
+void wf_client_infer_planned(struct wf_meta_client *client);
+void wf_client_vote_no(struct wf_meta_client *client, const struct wf_round_key *round,
+                       const char *reason);
+
+/* --- meta_client_fill.c -------------------------------------------------------------------------
+ */
+/* An OPEN names an engine as source: whether it is this rank's own. */
+bool wf_client_fill_is_source(const struct wf_meta_client *client,
+                              const struct wf_frame_open *open);
+/* The rank's part as a source: plans, then lets peers read; or votes no. */
+void wf_client_fill_serve(struct wf_meta_client *client, const struct wf_frame_open *open);
+/* As a reader: the plan is made; wf_client_infer_planned follows. */
+void wf_client_fill_want(struct wf_meta_client *client, const struct wf_frame_open *open);
+/* What it read or served before is over: nobody may read this rank's memory. */
+void wf_client_fill_drop(struct wf_meta_client *client);
+/* Asks the Planner for what is wanted, when it is free. */
+void wf_client_fill_plan(struct wf_meta_client *client);
+void wf_client_fill_planned(struct wf_meta_client *client, struct wf_local_msg *local);
 
 /* --- meta_client_train.c ------------------------------------------------------------------------
  */

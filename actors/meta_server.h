@@ -31,7 +31,7 @@ struct wf_server_options {
     enum wf_commit_policy policy;
     uint64_t every;      /* sync every n-th published step; 0 and 1: each */
     bool drop_to_latest; /* snapshot only */
-    bool fill;
+    uint32_t fill; /* WF_FILL_ bits: where ranks that lack a version may get it from; 0: nowhere */
     struct wf_timeouts timeouts;
     uint32_t attempts_max; /* of one version before it is given up; default 3 */
     /* Must be durable when it returns OK; may be NULL (nothing survives the server). */

@@ -275,7 +275,12 @@ bool wf_server_agree(struct wf_meta_server *server)
     if (server->members_due) {
         broadcast_members(server);
     }
-    return plans_agree(server) && train_side_ready(server);
+    return plans_agree(server);
+}
+
+bool wf_server_may_publish(struct wf_meta_server *server)
+{
+    return train_side_ready(server);
 }
 
 /* --- publications ----------------------------------------------------------------------------- */
@@ -287,7 +292,7 @@ static bool is_resolved(const struct wf_meta_server *server, struct wf_version v
         return false; /* told when everybody is past the barrier */
     }
     bool runs = server->state == WF_SERVER_OPENED || server->state == WF_SERVER_CLOSING;
-    if (runs && !server->round.noticed &&
+    if (runs && !server->round.noticed && !server->round.fill &&
         wf_version_compare(version, server->round.key.version) == 0) {
         return false;
     }
@@ -332,10 +337,8 @@ void wf_server_on_publish(struct wf_meta_server *server, struct wf_server_rank *
         rank->published_newest = version;
     }
     if (is_resolved(server, version)) { /* a repeat: it has not heard how that ended */
-        bool was_last = server->notice.type != WF_FRAME_TYPE_NONE &&
-                        wf_version_compare(version, server->round.key.version) == 0 &&
-                        server->round.noticed;
-        if (was_last) {
+        const struct wf_round_key *last = wf_server_notice_round(server);
+        if (last != NULL && wf_version_compare(version, last->version) == 0) {
             wf_server_send_notice(server, rank);
         } else {
             wf_server_release_alone(server, rank, version);
@@ -371,7 +374,7 @@ void wf_server_on_idle(struct wf_meta_server *server, struct wf_server_rank *ran
 void wf_server_on_told(struct wf_meta_server *server, struct wf_server_rank *rank,
                        const struct wf_frame_told *told)
 {
-    const struct wf_round_key *key = &told->round;
+    const struct wf_round_key *key = &told->round, *last = wf_server_notice_round(server);
     if (rank->side != WF_TRAIN) {
         return;
     }
@@ -383,7 +386,7 @@ void wf_server_on_told(struct wf_meta_server *server, struct wf_server_rank *ran
         if (wf_version_compare(key->version, rank->released_alone) == 0) {
             rank->released_alone = (struct wf_version){0};
         }
-    } else if (server->round.noticed && wf_round_key_equal(key, &server->round.key)) {
+    } else if (last != NULL && wf_round_key_equal(key, last)) {
         rank->notice_told = true;
     }
 }

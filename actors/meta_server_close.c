@@ -145,6 +145,13 @@ static bool unit_resumed(struct wf_meta_server *server, const struct wf_server_e
 
 /* --- telling the train side ---------------------------------------------------------------------
  */
+const struct wf_round_key *wf_server_notice_round(const struct wf_meta_server *server)
+{
+    return server->notice.type == WF_FRAME_released        ? &server->notice.released.round
+           : server->notice.type == WF_FRAME_round_aborted ? &server->notice.aborted.round
+                                                           : NULL;
+}
+
 void wf_server_send_notice(struct wf_meta_server *server, struct wf_server_rank *rank)
 {
     if (server->notice.type == WF_FRAME_released) {
@@ -226,7 +233,9 @@ void wf_server_closing(struct wf_meta_server *server)
     if (!closed) {
         return;
     }
-    if (!server->round.noticed) {
+    if (server->round.source > 0) {
+        server->round.noticed = true; /* the train side has no part in it */
+    } else if (!server->round.noticed) {
         wf_server_tell_train_side(server);
     }
     for (uint32_t e = 0; e < server->options.engines; e++) {
@@ -236,7 +245,8 @@ void wf_server_closing(struct wf_meta_server *server)
         bool committed = wf_server_decided_units(server) > 0;
         wf_server_report_round(server, committed);
         if (server->round.fill) {
-            server->fill_failures = committed ? 0 : server->fill_failures + 1;
+            bool failed = !committed && !server->round.superseded;
+            server->fill_failures = committed ? 0 : server->fill_failures + failed;
         }
         server->state = WF_SERVER_IDLE;
         server->again = true;
@@ -304,7 +314,7 @@ void wf_server_on_aborted(struct wf_meta_server *server, struct wf_server_rank *
 static void repeat_round(struct wf_meta_server *server, struct wf_server_rank *rank)
 {
     const struct wf_server_engine *engine = &server->engines[rank->engine];
-    if (rank->side == WF_TRAIN) {
+    if (rank->side == WF_TRAIN || rank->source) {
         if (server->state == WF_SERVER_OPENED) {
             wf_server_repeat_open(server, rank);
         }
@@ -354,7 +364,7 @@ void wf_server_repeat(struct wf_meta_server *server, struct wf_server_rank *rank
         if (server->generation > 0 && !server->generation_due && !rank->generation_told) {
             wf_server_send_generation(server, rank);
         }
-        if (server->round.noticed && !rank->notice_told) {
+        if (!rank->notice_told) {
             wf_server_send_notice(server, rank);
         }
         if (!wf_version_is_none(rank->released_alone)) {
@@ -364,7 +374,7 @@ void wf_server_repeat(struct wf_meta_server *server, struct wf_server_rank *rank
                wf_server_engine_is_full(server, &server->engines[rank->engine])) {
         wf_server_send_resume(server, rank);
     }
-    if (rank->member && !rank->lost && server->state != WF_SERVER_IDLE) {
+    if ((rank->member || rank->source) && !rank->lost && server->state != WF_SERVER_IDLE) {
         repeat_round(server, rank);
     }
 }

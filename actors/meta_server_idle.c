@@ -76,7 +76,7 @@ static bool fill_may_work(struct wf_meta_server *server)
         server->fill_membership = server->membership;
         server->fill_failures = 0;
     }
-    return server->options.fill && server->fill_failures < server->options.attempts_max;
+    return server->options.fill != 0 && server->fill_failures < server->options.attempts_max;
 }
 
 /* The train side's weights are the newest committed version and stay so. */
@@ -85,14 +85,61 @@ static bool train_side_is_source(const struct wf_meta_server *server)
     struct wf_version committed = wf_server_committed(server);
     for (uint32_t i = 0; i < server->options.train_ranks; i++) {
         const struct wf_server_rank *rank = &server->ranks[i];
-        if (!rank->idle || wf_version_compare(rank->idle_version, committed) != 0) {
+        if (rank->presence != WF_PRESENT || !rank->idle ||
+            wf_version_compare(rank->idle_version, committed) != 0) {
             return false;
         }
     }
     return !wf_version_is_none(committed);
 }
 
-static bool someone_lacks(const struct wf_meta_server *server)
+/* The newest committed version is there, whole, and nobody of the engine is on his way out. */
+static bool is_replica(const struct wf_meta_server *server, const struct wf_server_engine *engine)
+{
+    return wf_server_engine_is_whole(server, engine) && wf_server_engine_is_full(server, engine) &&
+           wf_version_compare(engine->current, wf_server_committed(server)) == 0;
+}
+
+/* The wanted-th replica, those of the reader's own group first: they hold its very tensors. Gives
+ * its engine + 1; 0 if there are not so many, and then their number. */
+static uint64_t find_replica(const struct wf_meta_server *server,
+                             const struct wf_server_rank *reader, uint32_t wanted,
+                             uint32_t *count_out)
+{
+    uint32_t count = 0;
+    for (int own_group = 1; own_group >= 0; own_group--) {
+        for (uint32_t e = 0; e < server->options.engines; e++) {
+            const struct wf_server_engine *engine = &server->engines[e];
+            bool same = server->ranks[engine->ranks[0]].group == reader->group;
+            if (same == own_group && is_replica(server, engine) && count++ == wanted) {
+                return e + 1ull;
+            }
+        }
+    }
+    *count_out = count;
+    return 0;
+}
+
+/* The way to fill that is tried now: the train side, then the replicas, one after the failure of
+ * the other, and round again. False: there is none. */
+static bool choose_source(const struct wf_meta_server *server, const struct wf_server_rank *reader,
+                          uint64_t *source_out)
+{
+    uint32_t allowed = server->options.fill, replicas = 0;
+    uint32_t train = (allowed & WF_FILL_TRAINER) != 0 && train_side_is_source(server);
+    if ((allowed & WF_FILL_REPLICA) != 0) {
+        find_replica(server, reader, UINT32_MAX, &replicas);
+    }
+    if (train + replicas == 0) {
+        return false;
+    }
+    uint32_t way = server->fill_failures % (train + replicas);
+    *source_out = way < train ? 0 : find_replica(server, reader, way - train, &replicas);
+    return true;
+}
+
+/* A rank without the newest committed version whose engine could take it; NULL: there is none. */
+static const struct wf_server_rank *first_without(const struct wf_meta_server *server)
 {
     struct wf_version committed = wf_server_committed(server);
     for (uint32_t e = 0; e < server->options.engines; e++) {
@@ -101,11 +148,11 @@ static bool someone_lacks(const struct wf_meta_server *server)
             const struct wf_server_rank *rank = &server->ranks[engine->ranks[i]];
             if (wf_version_compare(rank->live, committed) != 0 &&
                 wf_server_engine_is_whole(server, engine)) {
-                return true;
+                return rank;
             }
         }
     }
-    return false;
+    return NULL;
 }
 
 /* --- the end ---------------------------------------------------------------------------------- */
@@ -224,6 +271,18 @@ static bool an_engine_is_whole(const struct wf_meta_server *server)
     return false;
 }
 
+static bool fill(struct wf_meta_server *server)
+{
+    struct wf_publication committed = {.version = wf_server_committed(server)};
+    const struct wf_server_rank *reader = first_without(server);
+    uint64_t source = 0;
+    if (reader == NULL || !fill_may_work(server) || !choose_source(server, reader, &source)) {
+        return false;
+    }
+    wf_server_open(server, &committed, true, source);
+    return true;
+}
+
 void wf_server_idle(struct wf_meta_server *server)
 {
     struct wf_publication next;
@@ -233,6 +292,12 @@ void wf_server_idle(struct wf_meta_server *server)
         return;
     }
     wf_server_resume_engines(server);
+    if (!wf_server_may_publish(server)) {
+        if (server->state == WF_SERVER_IDLE) {
+            fill(server); /* a replica may be there though the train side is not */
+        }
+        return;
+    }
     wf_server_skip_obsolete(server);
     wait_for_publishers(server);
     if (server->state != WF_SERVER_IDLE) {
@@ -240,17 +305,14 @@ void wf_server_idle(struct wf_meta_server *server)
     }
     if (wf_server_candidate(server, &next)) {
         if (an_engine_is_whole(server)) {
-            wf_server_open(server, &next, false);
+            wf_server_open(server, &next, false, 0);
         } else {
             wait_for_an_engine(server);
         }
         return;
     }
     server->no_engine_ns = 0;
-    if (fill_may_work(server) && train_side_is_source(server) && someone_lacks(server)) {
-        struct wf_publication committed = {.version = wf_server_committed(server)};
-        wf_server_open(server, &committed, true);
-        return;
+    if (!fill(server)) {
+        end_if_over(server);
     }
-    end_if_over(server);
 }

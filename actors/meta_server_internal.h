@@ -94,6 +94,7 @@ struct wf_server_rank {
     struct wf_frame_planned planned;
     /* --- the round */
     bool member, lost;
+    bool source; /* of a fill from a replica: it is read from and nothing else */
     enum wf_vote vote;
     bool quiesced, flipped, acked; /* quiesced: since OPEN (in place), then since DECIDE;
                                       acked: ABORTED */
@@ -126,6 +127,7 @@ struct wf_server_round {
     bool withdrawn;   /* a train rank said that it no longer has the version */
     bool superseded;  /* dropped for a newer version */
     uint32_t votes_yes;
+    uint64_t source; /* as in OPEN: 0 the train side, n + 1 engine n */
     uint64_t opened_ns, deadline_ns, last_vote_ns, flip_sent_ns;
     struct wf_frame_round_report report; /* lists: engines and transports below */
     struct wf_el_transport transports[16];
@@ -339,8 +341,10 @@ void wf_server_on_idle(struct wf_meta_server *server, struct wf_server_rank *ran
                        const struct wf_frame_idle *idle);
 void wf_server_on_told(struct wf_meta_server *server, struct wf_server_rank *rank,
                        const struct wf_frame_told *told);
-/* IDLE: sends MEMBERS, checks plans, begins generations. True: publishing may be looked at. */
+/* IDLE: sends MEMBERS, checks plans. True: everybody who is here has one. */
 bool wf_server_agree(struct wf_meta_server *server);
+/* IDLE, then: begins generations. True: the train side is complete. */
+bool wf_server_may_publish(struct wf_meta_server *server);
 /* What was sent, or NULL. */
 const struct wf_payload *wf_server_send_members(struct wf_meta_server *server,
                                                 const struct wf_server_rank *rank);
@@ -368,7 +372,9 @@ void wf_server_send_resume(struct wf_meta_server *server, struct wf_server_rank 
 
 /* --- meta_server_round.c: the first half -------------------------------------------------------
  */
-void wf_server_open(struct wf_meta_server *server, const struct wf_publication *what, bool fill);
+/* `source`: as in OPEN. */
+void wf_server_open(struct wf_meta_server *server, const struct wf_publication *what, bool fill,
+                    uint64_t source);
 void wf_server_opened(struct wf_meta_server *server);
 void wf_server_on_vote(struct wf_meta_server *server, struct wf_server_rank *rank,
                        const struct wf_frame_vote *vote);
@@ -419,6 +425,8 @@ void wf_server_on_aborted(struct wf_meta_server *server, struct wf_server_rank *
 /* Sends again what this rank has not answered. */
 void wf_server_repeat(struct wf_meta_server *server, struct wf_server_rank *rank);
 void wf_server_send_notice(struct wf_meta_server *server, struct wf_server_rank *rank);
+/* Of the newest round whose end the train side was told; NULL: of none. */
+const struct wf_round_key *wf_server_notice_round(const struct wf_meta_server *server);
 /* After the barrier: how the round ended. */
 void wf_server_tell_train_side(struct wf_meta_server *server);
 uint32_t wf_server_decided_units(struct wf_meta_server *server); /* into server->units */

@@ -547,7 +547,11 @@ static void close_round(struct wf_meta_server *server)
         snprintf(why.reason, sizeof why.reason, "was started again before this was decided");
         wf_server_blame_once(server, &why);
     }
-    wf_server_tell_train_side(server);
+    if (r->fill && !committed) {
+        server->round.noticed = true; /* the version itself is committed */
+    } else {
+        wf_server_tell_train_side(server);
+    }
     wf_server_report_round(server, committed);
 }
 

@@ -15,7 +15,7 @@
 bool wf_server_is_member(const struct wf_meta_server *server, const struct wf_server_rank *rank,
                          const struct wf_round_key *key)
 {
-    return server->state != WF_SERVER_IDLE && rank->member && !rank->lost &&
+    return server->state != WF_SERVER_IDLE && (rank->member || rank->source) && !rank->lost &&
            rank->presence == WF_PRESENT && wf_round_key_equal(key, &server->round.key);
 }
 
@@ -44,7 +44,7 @@ static bool joins_round(const struct wf_meta_server *server, const struct wf_ser
                         struct wf_version version, bool fill)
 {
     if (rank->side == WF_TRAIN) {
-        return true;
+        return server->round.source == 0;
     }
     return wf_server_engine_is_whole(server, &server->engines[rank->engine]) &&
            (!fill || wf_version_compare(rank->live, version) != 0);
@@ -61,15 +61,29 @@ static uint32_t choose_members(struct wf_meta_server *server, struct wf_version 
     for (uint32_t i = 0; i < server->rank_count; i++) {
         struct wf_server_rank *rank = &server->ranks[i];
         rank->member = joins_round(server, rank, version, fill);
+        rank->source = rank->side == WF_INFER && server->round.source == rank->engine + 1ull;
         rank->lost = false;
         rank->vote = WF_VOTE_NONE;
         rank->quiesced = rank->flipped = rank->acked = false;
-        count += rank->member;
+        count += rank->member && rank->side == WF_INFER;
         if (rank->member && rank->side == WF_INFER) {
             server->engines[rank->engine].unit = WF_UNIT_UNDECIDED;
         }
     }
     return count;
+}
+
+/* A fill from a replica may come between two attempts of a newer version, whose count goes on: an
+ * epoch of its own keeps the keys apart. */
+static struct wf_round_key next_replica_key(struct wf_meta_server *server,
+                                            struct wf_version version)
+{
+    wf_server_raise_epoch(server);
+    return (struct wf_round_key){.term = server->term,
+                                 .epoch = server->epoch,
+                                 .models = 1,
+                                 .version = version,
+                                 .attempt = 1};
 }
 
 static struct wf_round_key next_key(struct wf_meta_server *server, struct wf_version version)
@@ -95,7 +109,7 @@ static uint32_t list_members(const struct wf_meta_server *server, struct wf_el_m
     uint32_t count = 0;
     for (uint32_t i = 0; i < server->rank_count; i++) {
         const struct wf_server_rank *rank = &server->ranks[i];
-        if (rank->member) {
+        if (rank->member || rank->source) {
             members[count++] =
                 (struct wf_el_member){rank->side, rank->rank, rank->engine, rank->incarnation};
         }
@@ -114,7 +128,8 @@ static struct wf_payload *open_frame(struct wf_meta_server *server)
                                  .deadline_ns =
                                      round->deadline_ns > now ? round->deadline_ns - now : 1,
                                  .members = server->members,
-                                 .members_count = server->member_count};
+                                 .members_count = server->member_count,
+                                 .source = round->source};
     memcpy(open.label, round->report.label, sizeof open.label);
     return wf_server_shared_frame(server, &server->open_frame, now, WF_FRAME_open, &open);
 }
@@ -129,21 +144,25 @@ const struct wf_payload *wf_server_send_open(struct wf_meta_server *server,
     return payload;
 }
 
-void wf_server_open(struct wf_meta_server *server, const struct wf_publication *what, bool fill)
+void wf_server_open(struct wf_meta_server *server, const struct wf_publication *what, bool fill,
+                    uint64_t source)
 {
-    struct wf_round_key key = next_key(server, what->version);
+    struct wf_round_key key =
+        source > 0 ? next_replica_key(server, what->version) : next_key(server, what->version);
     uint64_t now = wf_server_now(server);
     server->round =
         (struct wf_server_round){.key = key,
                                  .fill = fill,
+                                 .source = source,
                                  .opened_ns = now,
                                  .last_vote_ns = now,
                                  .deadline_ns = now + server->options.timeouts.round_ns};
     server->round.report.round = key;
     server->round.report.fill = fill;
+    server->round.report.source = source;
     server->round.report.opened_ns = now - server->started_ns;
     memcpy(server->round.report.label, what->label, sizeof what->label);
-    choose_members(server, what->version, fill);
+    uint32_t readers = choose_members(server, what->version, fill);
     server->member_count = list_members(server, server->members);
     const struct wf_journal_record record = {.kind = WF_JOURNAL_OPEN,
                                              .round = key,
@@ -159,8 +178,7 @@ void wf_server_open(struct wf_meta_server *server, const struct wf_publication *
     wf_server_pause_members(server);
     wf_server_shared_drop(&server->open_frame);
     wf_server_send_open_to_all(server);
-    wf_server_progress(server, fill ? "fill" : "transfer", 0,
-                       server->member_count - server->options.train_ranks, what->label);
+    wf_server_progress(server, fill ? "fill" : "transfer", 0, readers, what->label);
 }
 
 /* --- deciding and cutting --------------------------------------------------------------------- */
@@ -309,18 +327,30 @@ static void cut_late(struct wf_meta_server *server)
     cut_rest(server);
 }
 
+static bool any_undecided(const struct wf_meta_server *server)
+{
+    for (uint32_t e = 0; e < server->options.engines; e++) {
+        if (server->engines[e].unit == WF_UNIT_UNDECIDED) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* A newer version waits and the policy wants only the latest: this one is dropped, but not two in a
- * row, or a fast trainer would keep every version from committing. */
+ * row, or a fast trainer would keep every version from committing. A fill from a replica is always
+ * dropped: the train side would wait for it, and whom it was for is a member of the next round. */
 static void cut_superseded(struct wf_meta_server *server)
 {
     struct wf_publication newest;
-    if (!server->options.drop_to_latest || server->round.fill || server->superseded_last ||
+    bool latest = server->options.drop_to_latest && !server->round.fill && !server->superseded_last;
+    if ((!latest && server->round.source == 0) || !any_undecided(server) ||
         !wf_server_candidate(server, &newest) ||
         wf_version_compare(newest.version, server->round.key.version) <= 0) {
         return;
     }
     for (uint32_t e = 0; e < server->options.engines; e++) {
-        if (server->engines[e].unit == WF_UNIT_DECIDED) {
+        if (server->engines[e].unit == WF_UNIT_DECIDED && !server->round.fill) {
             return;
         }
     }
@@ -331,16 +361,6 @@ static void cut_superseded(struct wf_meta_server *server)
     wf_server_blame_once(server, &why);
     server->round.superseded = true;
     cut_rest(server);
-}
-
-static bool any_undecided(const struct wf_meta_server *server)
-{
-    for (uint32_t e = 0; e < server->options.engines; e++) {
-        if (server->engines[e].unit == WF_UNIT_UNDECIDED) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* --- the state ------------------------------------------------------------------------------
@@ -372,11 +392,12 @@ void wf_server_on_vote(struct wf_meta_server *server, struct wf_server_rank *ran
     if (!wf_server_is_member(server, rank, &vote->round) || rank->vote != WF_VOTE_NONE) {
         return;
     }
+    bool is_source = rank->side == WF_TRAIN || rank->source;
     struct wf_culprit why = vote->culprit;
     if (!vote->yes && wf_culprit_is_none(&why)) {
         wf_server_blame(rank, &why, "voted no and gave no reason");
     }
-    if (rank->side == WF_TRAIN) {
+    if (is_source) {
         if (!vote->yes && server->state == WF_SERVER_OPENED) {
             server->round.source_lost = true;
             server->round.withdrawn = true;
@@ -400,11 +421,11 @@ void wf_server_member_lost(struct wf_meta_server *server, struct wf_server_rank 
                            const struct wf_culprit *why)
 {
     bool in_round = server->state == WF_SERVER_OPENED || server->state == WF_SERVER_CLOSING;
-    if (!in_round || !rank->member || rank->lost) {
+    if (!in_round || !(rank->member || rank->source) || rank->lost) {
         return;
     }
     rank->lost = true;
-    if (rank->side == WF_TRAIN) {
+    if (rank->side == WF_TRAIN || rank->source) {
         server->round.source_lost = true;
         if (any_undecided(server)) {
             wf_server_blame_once(server, why);

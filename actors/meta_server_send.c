@@ -67,7 +67,8 @@ static size_t pay(struct wf_meta_server *server, struct wf_server_rank *rank)
         sent = wf_server_send_members(server, rank);
         bytes += sent != NULL ? sent->len_bytes : 0;
     }
-    if ((owed & WF_OWED_OPEN) && rank->member && !rank->lost && server->state == WF_SERVER_OPENED) {
+    bool asked = (rank->member || rank->source) && !rank->lost;
+    if ((owed & WF_OWED_OPEN) && asked && server->state == WF_SERVER_OPENED) {
         sent = wf_server_send_open(server, rank);
         bytes += sent != NULL ? sent->len_bytes : 0;
     }
@@ -111,7 +112,8 @@ void wf_server_send_members_to_all(struct wf_meta_server *server)
 void wf_server_send_open_to_all(struct wf_meta_server *server)
 {
     for (uint32_t i = 0; i < server->rank_count; i++) {
-        if (server->ranks[i].member && !server->ranks[i].lost) {
+        const struct wf_server_rank *rank = &server->ranks[i];
+        if ((rank->member || rank->source) && !rank->lost) {
             owe(server, &server->ranks[i], WF_OWED_OPEN);
         }
     }

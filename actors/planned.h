@@ -17,4 +17,19 @@ void wf_peer_who(const struct wf_el_peer *peer, char text_out[WF_WHO_MAX]);
 void wf_planned_tell(struct wf_rank *rank, struct wf_actor *from, struct wf_agreed *agreed,
                      const struct wf_error *error);
 
+/* --- fill_plan.c ---------------------------------------------------------------------------------
+ */
+/* Where a rank stands in a plan, among the sources (role WF_TRAIN) or the targets; UINT32_MAX:
+ * nowhere. In the job's own plan that is its number. */
+uint32_t wf_agreed_position(const struct wf_agreed *agreed, enum wf_side role, uint64_t side,
+                            uint64_t rank);
+/* What a fill from infer engine `engine` is planned from: its ranks as sources, the other listed
+ * members as targets. `job`: what MEMBERS gave; held as long as the result, which has one
+ * reference and no plan yet. */
+struct wf_agreed *wf_agreed_for_fill(struct wf_agreed *job, uint64_t engine,
+                                     const struct wf_el_member *members, uint32_t member_count);
+/* A replica gives the version's own bytes or none: UNSUPPORTED if an op of the plan would cast. */
+enum wf_status wf_fill_plan_check(const struct wf_agreed *agreed, const struct wf_model *model,
+                                  struct wf_error *error);
+
 #endif

@@ -9,10 +9,10 @@
 enum { PLANNER_DONE = 0x331 };
 
 struct wf_planner {
+    struct wf_actor actor; /* first: actors/local.h */
     struct wf_rank *rank;
-    struct wf_actor actor;
     struct wf_job job;
-    bool busy, closing;
+    bool busy, closing, fill;  /* fill: of what is planned now */
     struct wf_local_msg *next; /* newest that came while busy */
     struct wf_agreed *agreed;
     uint64_t started_ns;
@@ -40,7 +40,7 @@ void wf_planned_tell(struct wf_rank *rank, struct wf_actor *from, struct wf_agre
 {
     /* The data parts first: the MetaClient's answer may bring their first round. */
     struct wf_actor *parts[3] = {
-        rank->sender != NULL ? wf_sender_actor(rank->sender) : NULL,
+        rank->options.side == WF_TRAIN ? wf_sender_actor(rank->sender) : NULL,
         rank->receiver != NULL ? wf_receiver_actor(rank->receiver) : NULL,
         wf_meta_client_actor(rank->client),
     };
@@ -85,8 +85,9 @@ static enum wf_status plan(struct wf_planner *planner)
     }
     for (uint32_t i = 0; i < list->peers_count; i++) {
         const struct wf_el_peer *peer = &list->peers[i];
-        members[i] = (struct wf_plan_member){.side = (enum wf_side)peer->side,
-                                             .rank = (uint32_t)peer->rank,
+        bool source = i < agreed->train_ranks; /* by place: a fill's are infer ranks too */
+        members[i] = (struct wf_plan_member){.side = source ? WF_TRAIN : WF_INFER,
+                                             .rank = source ? i : i - agreed->train_ranks,
                                              .engine = (uint32_t)peer->engine,
                                              .layout = agreed->layouts[i],
                                              .host = host_number(list, i)};
@@ -101,6 +102,9 @@ static enum wf_status plan(struct wf_planner *planner)
         if (status != WF_OK) {
             wf_error_prefix(&planner->error, "the plan's own proof fails");
         }
+    }
+    if (status == WF_OK && planner->fill) {
+        status = wf_fill_plan_check(agreed, input.model, &planner->error);
     }
     free(members);
     return status;
@@ -125,11 +129,21 @@ static uint64_t now_ns(const struct wf_planner *planner)
 static void start(struct wf_planner *planner, struct wf_local_msg *msg)
 {
     planner->busy = true;
+    planner->fill = msg->msg.kind == WF_LOCAL_PLAN_FILL;
     planner->agreed = wf_agreed_hold(msg->agreed);
     msg->msg.release(&msg->msg);
     planner->started_ns = now_ns(planner);
     struct wf_env *env = wf_loop_env(planner->rank->loop);
     env->ops->job(env, &planner->job);
+}
+
+static void tell_fill(struct wf_planner *planner, struct wf_agreed *agreed)
+{
+    struct wf_local_msg *out = wf_local_msg_new(WF_LOCAL_FILL_PLANNED, NULL);
+    out->agreed = wf_agreed_hold(agreed);
+    out->status = planner->status;
+    out->error = planner->error;
+    wf_send(wf_meta_client_actor(planner->rank->client), &out->msg);
 }
 
 static void finish(struct wf_planner *planner)
@@ -138,7 +152,9 @@ static void finish(struct wf_planner *planner)
     planner->agreed = NULL;
     planner->busy = false;
     agreed->build_ns = now_ns(planner) - planner->started_ns;
-    if (!planner->closing && planner->next == NULL) {
+    if (planner->fill && !planner->closing) {
+        tell_fill(planner, agreed);
+    } else if (!planner->closing && planner->next == NULL) {
         wf_planned_tell(planner->rank, &planner->actor, agreed,
                         planner->status == WF_OK ? NULL : &planner->error);
     }
@@ -158,7 +174,8 @@ static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
         finish(planner);
         return WF_KEEP;
     }
-    if (msg->kind != WF_LOCAL_PLAN || msg->returned || planner->closing) {
+    bool known = msg->kind == WF_LOCAL_PLAN || msg->kind == WF_LOCAL_PLAN_FILL;
+    if (!known || msg->returned || planner->closing) {
         return WF_FREE;
     }
     struct wf_local_msg *request = (struct wf_local_msg *)msg;
@@ -188,6 +205,7 @@ enum wf_status wf_planner_new(struct wf_rank *rank, struct wf_planner **part_out
     return WF_OK;
 }
 
+_Static_assert(offsetof(struct wf_planner, actor) == 0, "a puppet may stand for it");
 struct wf_actor *wf_planner_actor(struct wf_planner *planner)
 {
     return &planner->actor;

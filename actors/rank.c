@@ -135,7 +135,7 @@ static enum wf_status make_parts(struct wf_rank *rank, struct wf_error *error)
     if (status == WF_OK) {
         status = wf_planner_new(rank, &rank->planner, error);
     }
-    if (status == WF_OK && rank->options.side == WF_TRAIN) {
+    if (status == WF_OK) {
         status = wf_sender_new(rank, &rank->sender, error);
     }
     if (status == WF_OK && rank->options.side == WF_INFER) {

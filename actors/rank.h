@@ -93,8 +93,8 @@ struct wf_rank_options {
     const char *job;              /* <= 64 bytes */
     const struct wf_token *token; /* copied; NULL: none, and only for who has none */
     const char *server;           /* address of the MetaServer */
-    const char *listen;    /* train: where readers reach this rank: addresses apart by spaces,
-                              "unix:@weft-rank-* tcp:10.0.0.7:0"; WF_LISTENS_MAX at most */
+    const char *listen;           /* where readers reach this rank: addresses apart by spaces,
+                                     "unix:@weft-rank-* tcp:10.0.0.7:0"; WF_LISTENS_MAX at most */
     const char *host_name; /* equal names are one host: readers there try unix and shm first */
     enum wf_side side;
     uint32_t rank;                   /* within its side */

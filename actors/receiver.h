@@ -170,6 +170,8 @@ void receiver_route_forget(struct receiver_source *source); /* bars nothing any 
 
 /* receiver_plan.c */
 void receiver_plan_adopt(struct wf_receiver *receiver);
+/* For one round (a fill from a replica); the plan of before is adopted again after it. */
+void receiver_plan_borrow(struct wf_receiver *receiver, struct wf_agreed *agreed);
 void receiver_plan_fini(struct wf_receiver *receiver);
 
 /* receiver_round.c: READ to READ_DONE. */

@@ -68,11 +68,14 @@ void receiver_plan_adopt(struct wf_receiver *receiver)
     receiver->next_agreed = NULL;
     receiver->has_next = false;
     uint32_t edge_count = agreed != NULL ? agreed->plan->edge_count : 0, count = 0;
+    uint32_t own = agreed != NULL ? wf_agreed_position(agreed, WF_INFER, WF_INFER,
+                                                       receiver->rank->options.rank)
+                                  : 0;
     struct receiver_source **sources = calloc((size_t)edge_count + 1, sizeof(void *));
     WF_ASSERT(sources != NULL);
     for (uint32_t i = 0; i < edge_count; i++) {
         const struct wf_edge *edge = &agreed->plan->edges[i];
-        if (edge->dst_rank == receiver->rank->options.rank) {
+        if (edge->dst_rank == own) {
             sources[count++] = make_source(receiver, agreed, edge);
         }
     }
@@ -88,4 +91,14 @@ void receiver_plan_adopt(struct wf_receiver *receiver)
             receiver_source_connect(sources[i]);
         }
     }
+}
+
+void receiver_plan_borrow(struct wf_receiver *receiver, struct wf_agreed *agreed)
+{
+    struct wf_agreed *job = wf_agreed_hold(receiver->agreed);
+    WF_ASSERT(receiver->phase == RECEIVER_IDLE && !receiver->has_next);
+    receiver->next_agreed = wf_agreed_hold(agreed);
+    receiver_plan_adopt(receiver);
+    receiver->next_agreed = job;
+    receiver->has_next = true;
 }

@@ -68,6 +68,9 @@ void receiver_round_start(struct wf_receiver *receiver, const struct wf_local_ms
     receiver->answer = wf_local_msg_new(WF_LOCAL_READ_DONE, &receiver->actor);
     receiver->answer->round = request->round;
     receiver->staged = receiver->wrote = false;
+    if (request->agreed != NULL) {
+        receiver_plan_borrow(receiver, request->agreed);
+    }
     if (receiver->agreed == NULL) {
         refuse_read(receiver, WF_REFUSED, "has no plan for that round");
         return;

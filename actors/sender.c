@@ -1,4 +1,4 @@
-/* sender.c - the train rank's server of bytes: takes local messages and wire events apart. */
+/* sender.c - a rank's server of bytes: takes local messages and wire events apart. */
 #include "actors/sender.h"
 
 #include <stdio.h>
@@ -18,6 +18,11 @@ static void take_grant(struct wf_sender *sender, const struct wf_local_msg *msg)
     bool same = sender->granted && wf_round_key_equal(&sender->round, &msg->round) &&
                 sender->slot == msg->slot;
     if (!same && msg->slot < SENDER_SLOTS && sender->slots[msg->slot].tensors != NULL) {
+        if (msg->agreed != NULL) { /* an infer rank has no plan but the fill's */
+            wf_agreed_release(sender->next_agreed);
+            sender->next_agreed = wf_agreed_hold(msg->agreed);
+            sender->has_next = true;
+        }
         sender->granted = true;
         sender->digested = false;
         sender->restart = true;
@@ -48,8 +53,10 @@ static void take_revoke(struct wf_sender *sender, const struct wf_local_msg *msg
         sender_digest_settle(sender);
     }
     sender_peers_answer(sender);
-    sender->revokes++;
-    answer_revokes(sender);
+    if (sender->rank->options.side == WF_TRAIN) { /* an infer rank waits for no answer */
+        sender->revokes++;
+        answer_revokes(sender);
+    }
 }
 
 static enum wf_verdict take_local(struct wf_sender *sender, struct wf_local_msg *msg)

@@ -1,7 +1,8 @@
 /* sender.h - what the files of the Sender share. Private to actors/sender*.c.
  *
- * The Sender serves readers of this train rank's memory. It never writes anything but its own
- * snapshot slots. A reader's connection goes through
+ * The Sender serves readers of this rank's memory: a train rank's for all, an infer rank's for
+ * fills of other engines. It never writes anything but its own snapshot slots. A reader's
+ * connection goes through
  *
  *   CHALLENGED --peer_hello--> WAITING (no plan yet that knows this incarnation of the reader)
  *              --plan fits---> AGREED: places and regions were sent; requests are answered

@@ -134,12 +134,13 @@ static void fold(const struct wf_digests *pool, struct sender_digests *set)
 static void make_sets(struct wf_sender *sender)
 {
     const struct wf_plan *plan = sender->agreed->plan;
+    const struct wf_rank_options *options = &sender->rank->options;
+    uint32_t own = wf_agreed_position(sender->agreed, WF_TRAIN, options->side, options->rank);
     sender->sets = calloc((size_t)plan->edge_count + 1, sizeof *sender->sets);
     WF_ASSERT(sender->sets != NULL);
     for (uint32_t i = 0; i < plan->edge_count; i++) {
         const struct wf_edge *edge = &plan->edges[i];
-        if (edge->src_rank != sender->rank->options.rank ||
-            sender_digest_find(sender, edge) != NULL) {
+        if (edge->src_rank != own || sender_digest_find(sender, edge) != NULL) {
             continue;
         }
         struct sender_digests *set = &sender->sets[sender->set_count];

@@ -70,8 +70,9 @@ static void waited_too_long(struct wf_timer *timer)
     struct sender_peer *peer =
         (struct sender_peer *)((char *)timer - offsetof(struct sender_peer, timer));
     char text[WF_REASON_MAX];
-    snprintf(text, sizeof text, "train rank %u waited too long for %s",
-             peer->sender->rank->options.rank, timer->name);
+    snprintf(text, sizeof text, "%s rank %u waited too long for %s",
+             wf_side_name(peer->sender->rank->options.side), peer->sender->rank->options.rank,
+             timer->name);
     if (peer->state != PEER_AGREED) {
         refuse_and_drop(peer, WF_TIMED_OUT, text);
         return;
@@ -140,26 +141,27 @@ static enum wf_status check_identity(const struct wf_sender *sender,
                             "the hello names another process than the proof before it");
     }
     const struct wf_rank_options *options = &sender->rank->options;
+    const char *side = wf_side_name(options->side);
     if (hello->proto_min > WF_PROTOCOL_MAX || hello->proto_max < WF_PROTOCOL_MIN) {
         return wf_error_set(error, WF_PROTOCOL,
-                            "infer rank %llu speaks protocol %llu to %llu, train rank %u speaks %d "
+                            "infer rank %llu speaks protocol %llu to %llu, %s rank %u speaks %d "
                             "to %d: use one version of weft",
                             (unsigned long long)hello->rank, (unsigned long long)hello->proto_min,
-                            (unsigned long long)hello->proto_max, options->rank, WF_PROTOCOL_MIN,
-                            WF_PROTOCOL_MAX);
+                            (unsigned long long)hello->proto_max, side, options->rank,
+                            WF_PROTOCOL_MIN, WF_PROTOCOL_MAX);
     }
     if (strcmp(hello->job, options->job) != 0) {
         return wf_error_set(error, WF_REFUSED, "this is job \"%s\", not \"%s\"", options->job,
                             hello->job);
     }
     if (hello->source_rank != options->rank) {
-        return wf_error_set(error, WF_REFUSED, "this is train rank %u, not %llu", options->rank,
+        return wf_error_set(error, WF_REFUSED, "this is %s rank %u, not %llu", side, options->rank,
                             (unsigned long long)hello->source_rank);
     }
     if (hello->source_incarnation != sender->rank->incarnation) {
         return wf_error_set(error, WF_STALE,
-                            "train rank %u was restarted: infer rank %llu knows its earlier life",
-                            options->rank, (unsigned long long)hello->rank);
+                            "%s rank %u was restarted: infer rank %llu knows its earlier life",
+                            side, options->rank, (unsigned long long)hello->rank);
     }
     return WF_OK;
 }
@@ -170,24 +172,35 @@ static enum wf_status check_plan(const struct wf_sender *sender,
                                  const struct wf_edge **edge_out, struct wf_error *error)
 {
     const struct wf_agreed *agreed = sender->agreed;
-    uint32_t rank = sender->rank->options.rank;
+    const struct wf_rank_options *options = &sender->rank->options;
+    uint32_t rank = options->rank, own = 0, target = UINT32_MAX;
+    const char *side = wf_side_name(options->side);
     unsigned long long reader = (unsigned long long)hello->rank;
-    if (agreed == NULL || hello->rank >= agreed->infer_ranks ||
-        agreed->members.members.peers[agreed->train_ranks + hello->rank].incarnation !=
+    if (agreed != NULL) {
+        own = wf_agreed_position(agreed, WF_TRAIN, options->side, rank);
+        target = wf_agreed_position(agreed, WF_INFER, WF_INFER, hello->rank);
+    }
+    if (target == UINT32_MAX ||
+        agreed->members.members.peers[agreed->train_ranks + target].incarnation !=
             hello->incarnation) {
         return wf_error_set(error, WF_AGAIN, "a plan with this life of infer rank %llu", reader);
     }
     char theirs[WF_HASH_TEXT], ours[WF_HASH_TEXT];
-    if (!wf_hash_equal(hello->input, agreed->plan->input_hash)) {
+    bool same_input = wf_hash_equal(hello->input, agreed->plan->input_hash);
+    if (!same_input && options->side == WF_INFER) {
+        return wf_error_set(error, WF_AGAIN, "the plan of the fill that infer rank %llu wants",
+                            reader); /* what is here may be of the last one */
+    }
+    if (!same_input) {
         wf_hash_format(hello->input, theirs);
         wf_hash_format(agreed->plan->input_hash, ours);
         return wf_error_set(error, WF_DISAGREE,
-                            "infer rank %llu planned from input %s, train rank %u from %s", reader,
-                            theirs, rank, ours);
+                            "infer rank %llu planned from input %s, %s rank %u from %s", reader,
+                            theirs, side, rank, ours);
     }
     for (uint32_t i = 0; i < agreed->plan->edge_count; i++) {
         const struct wf_edge *edge = &agreed->plan->edges[i];
-        if (edge->src_rank != rank || edge->dst_rank != hello->rank) {
+        if (edge->src_rank != own || edge->dst_rank != target) {
             continue;
         }
         if (wf_hash_equal(hello->edge, edge->hash)) {
@@ -197,12 +210,12 @@ static enum wf_status check_plan(const struct wf_sender *sender,
         wf_hash_format(hello->edge, theirs);
         wf_hash_format(edge->hash, ours);
         return wf_error_set(error, WF_DISAGREE,
-                            "infer rank %llu has edge hash %s for what train rank %u calls %s: "
+                            "infer rank %llu has edge hash %s for what %s rank %u calls %s: "
                             "one of them planned wrongly; use one version of weft",
-                            reader, theirs, rank, ours);
+                            reader, theirs, side, rank, ours);
     }
-    return wf_error_set(error, WF_DISAGREE, "train rank %u has nothing for infer rank %llu", rank,
-                        reader);
+    return wf_error_set(error, WF_DISAGREE, "%s rank %u has nothing for infer rank %llu", side,
+                        rank, reader);
 }
 
 static uint64_t slot_count(const struct wf_sender *sender)
@@ -223,6 +236,9 @@ static void send_slot(struct sender_peer *peer, uint64_t index)
                                           .places = slot->places,
                                           .places_count = sender->rank->layout->tensor_count};
     bool open = send(peer, WF_FRAME_peer_places, &places, -1);
+    if (!open) {
+        return; /* the peer is gone */
+    }
     struct wf_error error;
     const struct wf_handle *handles =
         sender_slots_offer(sender, index, peer->transport, peer->is_unix, &error);
@@ -277,10 +293,11 @@ static enum wf_status choose_transport(struct sender_peer *peer, struct wf_error
                  options->transports[i]->ops->name);
     }
     return wf_error_set(error, WF_UNSUPPORTED,
-                        "infer rank %llu can read by: %s; train rank %u offers: %s%s%.250s; give "
+                        "infer rank %llu can read by: %s; %s rank %u offers: %s%s%.250s; give "
                         "both the same transport.prefer",
-                        (unsigned long long)peer->hello.rank, peer->hello.transports, options->rank,
-                        ours, refusal.text[0] != '\0' ? "; " : "", refusal.text);
+                        (unsigned long long)peer->hello.rank, peer->hello.transports,
+                        wf_side_name(options->side), options->rank, ours,
+                        refusal.text[0] != '\0' ? "; " : "", refusal.text);
 }
 
 /* The peer may be gone afterwards. */

@@ -14,6 +14,12 @@ static const struct wf_rank_tensor *live(const struct wf_sender *sender, uint32_
     return &sender->rank->options.tensors[sender->rank->order[tensor]];
 }
 
+static bool has_snapshots(const struct wf_sender *sender)
+{
+    const struct wf_rank_options *options = &sender->rank->options;
+    return options->side == WF_TRAIN && options->publish == WF_PUBLISH_SNAPSHOT;
+}
+
 static enum wf_status no_memory(struct wf_error *error)
 {
     return wf_error_set(error, WF_NO_MEMORY, "no memory for the sender's tables");
@@ -100,7 +106,9 @@ static enum wf_status set_regions(struct wf_sender *sender, uint64_t slot,
 {
     sender->slots[slot].regions = regions;
     sender->slots[slot].region_count = count;
-    return count > 0 ? try_offers(sender, slot, error) : WF_OK;
+    /* An infer rank that cannot be a source is still a rank: its readers hear of it. */
+    bool now = count > 0 && sender->rank->options.side == WF_TRAIN;
+    return now ? try_offers(sender, slot, error) : WF_OK;
 }
 
 static void withdraw_all(struct wf_sender *sender, struct sender_slot *slot)
@@ -210,7 +218,7 @@ static void answer(struct wf_sender *sender, struct wf_local_msg *request, enum 
 
 void sender_slots_snapshot(struct wf_sender *sender, struct wf_local_msg *request)
 {
-    if (sender->rank->options.publish != WF_PUBLISH_SNAPSHOT || request->slot >= SENDER_SLOTS) {
+    if (!has_snapshots(sender) || request->slot >= SENDER_SLOTS) {
         answer(sender, request, WF_INVALID, "this rank has no such snapshot slot");
     } else if (sender->copy_batch.active || sender->snapshot != NULL) {
         answer(sender, request, WF_AGAIN, "an earlier snapshot is still being copied");
@@ -267,7 +275,7 @@ enum wf_status sender_slots_init(struct wf_sender *sender, struct wf_error *erro
     }
     wf_batch_init(&sender->copy_batch, sender->rank->loop, &sender->actor,
                   sender->rank->options.capacity_jobs, "snapshot", copy_items);
-    if (sender->rank->options.publish != WF_PUBLISH_SNAPSHOT) {
+    if (!has_snapshots(sender)) {
         return init_hold(sender, error);
     }
     sender->copy_first = calloc((size_t)layout->tensor_count + 1, sizeof *sender->copy_first);

@@ -235,7 +235,7 @@ Test(meta_server, a_silent_member_is_fenced_and_readmitted_between_rounds)
 
 Test(meta_server, after_the_decision_a_lost_rank_keeps_its_engine_paused_until_it_is_filled)
 {
-    const struct wf_server_options options = {.fill = true};
+    const struct wf_server_options options = {.fill = WF_FILL_TRAINER};
     world_open(&w, 1, 2, &options);
     world_start(&w);
     struct puppet *a = world_infer(&w, 0), *b = world_infer(&w, 1), *train = world_train(&w);

@@ -28,7 +28,7 @@ enum {
 /* clang-format off */
 #define JOB_POINT_MAP(X) \
     X(AT_TIME) X(AT_PLANNING) X(AT_READ) X(AT_DOUBT) X(AT_QUIESCING) X(AT_TOLD) X(AT_FLIPPING) \
-    X(AT_QUIET) X(AT_WRITING) X(AT_FLIPPED) X(AT_DROPPING) X(AT_HOLD) X(AT_GRANTED) X(AT_OPENED) X(AT_CLOSING)
+    X(AT_QUIET) X(AT_WRITING) X(AT_SOURCE) X(AT_FLIPPED) X(AT_DROPPING) X(AT_HOLD) X(AT_GRANTED) X(AT_OPENED) X(AT_CLOSING)
 /* clang-format on */
 enum job_point {
 #define JOB_POINT_ENUM(name) JOB_##name,
@@ -69,7 +69,7 @@ struct job_result {
     char failure[400]; /* empty: all was well */
     uint64_t trace_hash, events;
     uint64_t virtual_ns;
-    uint32_t commits, aborts, fills, struck, struck_server;
+    uint32_t commits, aborts, fills, replica_fills, struck, struck_server;
     uint32_t struck_at[JOB_POINT_COUNT], struck_by[JOB_FAULT_COUNT];
     uint32_t struck_server_by[JOB_FAULT_COUNT], struck_record[JOB_RECORDS];
     uint64_t digest_mismatches;

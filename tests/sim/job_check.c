@@ -1,6 +1,7 @@
 /* job_check.c - what must hold after every event, and at the end. */
 #include <string.h>
 
+#include "actors/planned.h"
 #include "tests/sim/job_internal.h"
 
 enum { ELEMENTS_SAMPLED = 4 };
@@ -110,6 +111,47 @@ static bool check_engine(struct job *job, uint32_t engine)
     return true;
 }
 
+static bool reads_from(const struct job_rank *host, const struct job_rank *writer)
+{
+    const struct wf_agreed *agreed = host->rank->receiver->agreed;
+    return host->rank->receiver->open_reads > 0 && agreed != NULL &&
+           wf_agreed_position(agreed, WF_TRAIN, writer->side, writer->index) != UINT32_MAX;
+}
+
+void job_check_unread(const struct job_rank *writer)
+{
+    struct job *job = writer->job;
+    for (uint32_t i = JOB_TRAIN; i < JOB_RANKS; i++) {
+        const struct job_rank *host = &job->ranks[i];
+        if (!host->alive || host->rank == NULL || !reads_from(host, writer)) {
+            continue;
+        }
+        const struct wf_meta_client *client = host->rank->client;
+        struct wf_env *env = wf_loop_env(host->loop);
+        if (env->ops->now_ns(env) < client->lease_until_ns) {
+            job_fail(job, "%s rank %u changes its weights while infer rank %u reads for step %llu",
+                     writer->side == WF_TRAIN ? "train" : "infer", writer->index, host->index,
+                     (unsigned long long)client->round.version.step);
+        }
+    }
+}
+
+/* A replica does not change under those that are filled from it. */
+static void check_replicas(struct job *job)
+{
+    for (uint32_t i = JOB_TRAIN; i < JOB_RANKS; i++) {
+        const struct job_rank *host = &job->ranks[i];
+        if (!host->alive || host->rank == NULL) {
+            continue;
+        }
+        const struct wf_meta_client *client = host->rank->client;
+        if (client->busy == WF_RECEIVER_FLIPPING ||
+            (client->writing && host->rank->receiver->open_reads > 0)) {
+            job_check_unread(host);
+        }
+    }
+}
+
 bool job_check(struct job *job)
 {
     for (uint32_t e = 0; e < JOB_ENGINES; e++) {
@@ -120,25 +162,8 @@ bool job_check(struct job *job)
     if (!check_dirty(job)) {
         return false;
     }
+    check_replicas(job);
     return job->result->failure[0] == '\0';
-}
-
-void job_check_unread(const struct job_rank *writer)
-{
-    struct job *job = writer->job;
-    for (uint32_t i = JOB_TRAIN; i < JOB_RANKS; i++) {
-        const struct job_rank *host = &job->ranks[i];
-        if (!host->alive || host->rank == NULL || host->rank->receiver->open_reads == 0) {
-            continue;
-        }
-        const struct wf_meta_client *client = host->rank->client;
-        struct wf_env *env = wf_loop_env(host->loop);
-        if (env->ops->now_ns(env) < client->lease_until_ns) {
-            job_fail(job,
-                     "train rank %u changes its weights while infer rank %u reads for step %llu",
-                     writer->index, host->index, (unsigned long long)client->round.version.step);
-        }
-    }
 }
 
 static bool is_in(const struct wf_version *list, uint32_t count, struct wf_version version)

@@ -28,6 +28,7 @@ static uint32_t draw_target(struct job *job, enum job_point point)
     case JOB_AT_FLIPPING:
     case JOB_AT_QUIET:
     case JOB_AT_WRITING:
+    case JOB_AT_SOURCE:
     case JOB_AT_FLIPPED:
     case JOB_AT_DROPPING:
         return JOB_TRAIN + (uint32_t)wf_sim_choose(job->sim, JOB_INFER);
@@ -82,6 +83,8 @@ static bool infer_is_at(const struct job_rank *host, enum job_point point)
         return client->state == WF_RANK_QUIET;
     case JOB_AT_WRITING: /* some bytes of a version are in live memory, others are not */
         return client->writing && host->rank->receiver->open_reads > 0;
+    case JOB_AT_SOURCE: /* another engine is filled from it */
+        return client->fill.granted;
     case JOB_AT_FLIPPED:
         return client->state == WF_RANK_FLIPPED && client->host == WF_HOST_PAUSED;
     case JOB_AT_DROPPING:

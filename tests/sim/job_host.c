@@ -323,7 +323,8 @@ void job_rank_teardown(void *user, struct wf_loop *loop)
 /* The rank has ended: its host says goodbye, as a process that exits would. */
 void job_rank_release_ended(struct job_rank *host)
 {
-    if (host->rank->sender != NULL && host->rank->sender->digest_batch.active) {
+    if (host->rank->sender->digest_batch.active ||
+        (host->rank->receiver != NULL && host->rank->receiver->open_imports > 0)) {
         return; /* its jobs still run */
     }
     wf_rank_free(host->rank);

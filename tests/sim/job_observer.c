@@ -41,6 +41,7 @@ static void on_report(struct job *job, const struct wf_frame_round_report *repor
     if (report->state == WF_REPORT_COMMITTED) {
         result->commits++;
         result->fills += report->fill != 0;
+        result->replica_fills += report->source > 0;
     } else {
         result->aborts++;
         wf_culprit_format(&report->culprit, result->culprit);

@@ -97,7 +97,7 @@ void job_server_start(struct job *job)
                                         .policy = job->options.policy,
                                         .every = job->options.every,
                                         .drop_to_latest = job->options.drop_to_latest,
-                                        .fill = !job->options.no_fill,
+                                        .fill = job->options.no_fill ? 0 : WF_FILL_ANY,
                                         .timeouts = job_timeouts(),
                                         .attempts_max = job->options.attempts_max,
                                         .user = s,

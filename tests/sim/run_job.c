@@ -10,7 +10,7 @@ int main(int argc, char **argv)
 {
     uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
     uint64_t last = argc > 2 ? strtoull(argv[2], NULL, 10) : first;
-    uint32_t failed = 0, commits = 0, aborts = 0, fills = 0;
+    uint32_t failed = 0, commits = 0, aborts = 0, fills = 0, replicas = 0;
     uint64_t events = 0, mismatches = 0;
     uint32_t struck_at[JOB_POINT_COUNT] = {0}, struck_by[JOB_FAULT_COUNT] = {0};
     uint32_t at_server[JOB_FAULT_COUNT] = {0}, records[JOB_RECORDS] = {0};
@@ -33,6 +33,7 @@ int main(int argc, char **argv)
         commits += result.commits;
         aborts += result.aborts;
         fills += result.fills;
+        replicas += result.replica_fills;
         events += result.events;
         mismatches += result.digest_mismatches;
         for (int i = 0; i < JOB_POINT_COUNT; i++) {
@@ -50,9 +51,10 @@ int main(int argc, char **argv)
             printf("seed %llu: %s\n", (unsigned long long)seed, result.failure);
         }
     }
-    printf("%llu seeds, %u failed, %llu events, %u commits, %u fills, %u aborts\n",
-           (unsigned long long)(last - first + 1), failed, (unsigned long long)events, commits,
-           fills, aborts);
+    printf(
+        "%llu seeds, %u failed, %llu events, %u commits, %u fills (%u from replicas), %u aborts\n",
+        (unsigned long long)(last - first + 1), failed, (unsigned long long)events, commits, fills,
+        replicas, aborts);
     for (int i = 0; i < JOB_POINT_COUNT; i++) {
         printf("%s %u  ", job_point_names[i], struck_at[i]);
     }

@@ -1,0 +1,94 @@
+/* fill_plan.c - who takes part in a fill from a replica: its engine's ranks stand where a plan has
+ * train ranks, the ranks that lack the version where it has infer ranks. Both ends make this from
+ * the job's members and OPEN, and plan it as any other. */
+#include <stdlib.h>
+
+#include "actors/planned.h"
+
+uint32_t wf_agreed_position(const struct wf_agreed *agreed, enum wf_side role, uint64_t side,
+                            uint64_t rank)
+{
+    uint32_t first = role == WF_TRAIN ? 0 : agreed->train_ranks;
+    uint32_t count = role == WF_TRAIN ? agreed->train_ranks : agreed->infer_ranks;
+    const struct wf_el_peer *peers = agreed->members.members.peers + first;
+    if (rank < count && peers[rank].side == side && peers[rank].rank == rank) {
+        return (uint32_t)rank; /* so it is in the job's own plan */
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (peers[i].side == side && peers[i].rank == rank) {
+            return i;
+        }
+    }
+    return UINT32_MAX;
+}
+
+static bool is_listed(const struct wf_el_peer *peer, const struct wf_el_member *members,
+                      uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (members[i].side == peer->side && members[i].rank == peer->rank) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void add(struct wf_agreed *agreed, const struct wf_agreed *job, uint32_t index)
+{
+    uint32_t at = agreed->members.members.peers_count++;
+    agreed->peers[at] = job->members.members.peers[index];
+    agreed->layouts[at] = job->layouts[index];
+}
+
+struct wf_agreed *wf_agreed_for_fill(struct wf_agreed *job, uint64_t engine,
+                                     const struct wf_el_member *members, uint32_t member_count)
+{
+    uint32_t first = job->train_ranks, end = first + job->infer_ranks;
+    struct wf_agreed *agreed = wf_agreed_new();
+    agreed->base = wf_agreed_hold(job);
+    agreed->peers = calloc(job->infer_ranks, sizeof *agreed->peers);
+    agreed->layouts = calloc(job->infer_ranks, sizeof(struct wf_layout *));
+    WF_ASSERT(agreed->peers != NULL && agreed->layouts != NULL);
+    agreed->members.members.term = job->members.members.term;
+    agreed->members.members.epoch = job->members.members.epoch;
+    agreed->members.members.peers = agreed->peers;
+    for (uint32_t i = first; i < end; i++) {
+        if (job->members.members.peers[i].engine == engine) {
+            add(agreed, job, i);
+            agreed->train_ranks++;
+        }
+    }
+    for (uint32_t i = first; i < end; i++) {
+        const struct wf_el_peer *peer = &job->members.members.peers[i];
+        if (peer->engine != engine && is_listed(peer, members, member_count)) {
+            add(agreed, job, i);
+            agreed->infer_ranks++;
+        }
+    }
+    return agreed;
+}
+
+enum wf_status wf_fill_plan_check(const struct wf_agreed *agreed, const struct wf_model *model,
+                                  struct wf_error *error)
+{
+    for (uint32_t e = 0; e < agreed->plan->edge_count; e++) {
+        const struct wf_edge *edge = &agreed->plan->edges[e];
+        const struct wf_layout *src = agreed->layouts[edge->src_rank];
+        const struct wf_layout *dst = agreed->layouts[agreed->train_ranks + edge->dst_rank];
+        for (uint32_t o = 0; o < edge->op_count; o++) {
+            const struct wf_op *op = &edge->ops[o];
+            enum wf_dtype has = src->tensors[op->src_tensor].dtype;
+            enum wf_dtype needs = dst->tensors[op->dst_tensor].dtype;
+            if (has != needs) {
+                char who[WF_WHO_MAX];
+                wf_peer_who(&agreed->peers[edge->src_rank], who);
+                return wf_error_set(error, WF_UNSUPPORTED,
+                                    "%s holds %s as %s, %s is needed: rounded twice it would be "
+                                    "another value",
+                                    who, model->params[op->param].name, wf_dtype_name(has),
+                                    wf_dtype_name(needs));
+            }
+        }
+    }
+    return WF_OK;
+}
