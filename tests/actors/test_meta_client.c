@@ -512,24 +512,6 @@ Test(train, what_is_held_is_published_again_after_a_broken_connection)
     client_expect(&w, WF_FRAME_idle);
 }
 
-/* Its journal was lost: a new term, whose generations count from 1 again. */
-Test(train, the_first_generation_of_a_later_term_ends_the_hold_too)
-{
-    start_train(WF_PUBLISH_HOLD);
-    publish(4);
-    client_expect(&w, WF_FRAME_publish);
-    struct wf_env *env = wf_loop_env(w.server_loop);
-    env->ops->close(env, w.conn);
-    w.term++;
-    client_expect(&w, WF_FRAME_hello);
-    client_welcome(&w, false, (struct wf_version){0});
-    client_expect(&w, WF_FRAME_publish);
-    generation(1, 4);
-    cr_assert_eq(w.readies, 2);
-    cr_assert(w.restarted, "the host has to let go of what it held");
-    cr_assert_eq(publish(4), WF_OK);
-}
-
 static void copy(uint64_t slot)
 {
     const struct wf_local_msg *asked = client_asked(&w, &w.sender, WF_LOCAL_SNAPSHOT);
