@@ -40,6 +40,7 @@ void wf_client_link_lost(struct wf_meta_client *client, const char *why)
     const struct wf_rank_options *o = &client->rank->options;
     client->conn = 0;
     client->hello_waits = false;
+    client->note_term = 0; /* it may have gone with the connection */
     if (client->link == WF_LINK_UP) {
         client->down_ns = now;
         client->backoff_ns = BACKOFF_FIRST_NS;

@@ -75,8 +75,9 @@ static void on_note(struct wf_meta_server *server, struct wf_server_rank *rank,
     note->side = rank->side; /* a rank speaks for itself only */
     note->rank = rank->rank;
     note->engine = rank->engine;
-    wf_server_keep_note(rank, note);
-    wf_server_send_observers(server, WF_FRAME_note, note);
+    if (wf_server_keep_note(rank, note)) {
+        wf_server_send_observers(server, WF_FRAME_note, note);
+    }
 }
 
 static bool on_rank_frame(struct wf_meta_server *server, struct wf_server_rank *rank,

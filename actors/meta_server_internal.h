@@ -468,7 +468,8 @@ void wf_server_report_plan(struct wf_meta_server *server);
 void wf_server_report_vote(struct wf_meta_server *server, const struct wf_frame_vote *vote);
 void wf_server_report_progress(struct wf_meta_server *server); /* of votes, if there are new ones */
 void wf_server_report_round(struct wf_meta_server *server, bool committed);
-void wf_server_keep_note(struct wf_server_rank *rank, const struct wf_frame_note *note);
+/* False: it is the one that is kept, sent again. */
+bool wf_server_keep_note(struct wf_server_rank *rank, const struct wf_frame_note *note);
 void wf_server_forget_note(struct wf_server_rank *rank);
 /* To one observer, if the server follows another one: how the newest rounds ended, and what ranks
  * said of them. */

@@ -179,6 +179,7 @@ static void retire(struct wf_meta_server *server, struct wf_server_rank *rank)
     lose(server, rank, &why);
     rank->retired[rank->retired_count++ % WF_RETIRED_MAX] = rank->incarnation;
     wf_server_drop_rank_conn(server, rank);
+    wf_server_forget_note(rank);
     rank->live = (struct wf_version){0};
     rank->evicted = false;
     rank->absent_ns = wf_server_now(server);

@@ -135,8 +135,18 @@ void wf_server_forget_note(struct wf_server_rank *rank)
     }
 }
 
-void wf_server_keep_note(struct wf_server_rank *rank, const struct wf_frame_note *note)
+static bool is_same(const struct wf_frame_note *a, const struct wf_frame_note *b)
 {
+    return wf_version_compare(a->version, b->version) == 0 && a->attempt == b->attempt &&
+           a->elements_checked == b->elements_checked && a->reads == b->reads &&
+           a->spans_count == b->spans_count && strcmp(a->text, b->text) == 0;
+}
+
+bool wf_server_keep_note(struct wf_server_rank *rank, const struct wf_frame_note *note)
+{
+    if (rank->note != NULL && is_same(rank->note, note)) {
+        return false;
+    }
     wf_server_forget_note(rank);
     rank->note = malloc(sizeof *rank->note);
     struct wf_el_span *spans = calloc(note->spans_count + 1, sizeof spans[0]);
@@ -146,6 +156,7 @@ void wf_server_keep_note(struct wf_server_rank *rank, const struct wf_frame_note
     }
     *rank->note = *note;
     rank->note->spans = spans;
+    return true;
 }
 
 void wf_server_report_round(struct wf_meta_server *server, bool committed)
