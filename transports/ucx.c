@@ -220,14 +220,15 @@ static enum wf_status set_option(struct ucx *ucx, ucp_config_t *config, const st
 
 /* What Weft wants unless the environment or the job file says otherwise. Within a host UCX notices
  * dead peers only when told to, and without that it would not use shared memory between processes
- * that want to know. Larger segments spare a third of the reader's processor time over TCP. */
+ * that want to know. Larger segments spare a third of the reader's processor time over TCP, and a
+ * connection that is not answered must not hold up the loop. */
 static enum wf_status set_defaults(struct ucx *ucx, ucp_config_t *config, const struct names *names,
                                    struct wf_error *error)
 {
     static const struct wf_transport_ucx_option defaults[] = {
         {"UCX_POSIX_ERROR_HANDLING", "y"}, {"UCX_SYSV_ERROR_HANDLING", "y"},
         {"UCX_XPMEM_ERROR_HANDLING", "y"}, {"UCX_TCP_TX_SEG_SIZE", "64k"},
-        {"UCX_TCP_RX_SEG_SIZE", "128k"},
+        {"UCX_TCP_RX_SEG_SIZE", "128k"},   {"UCX_TCP_CONN_NB", "y"},
     };
     enum wf_status status = WF_OK;
     for (size_t i = 0; i < sizeof defaults / sizeof defaults[0] && status == WF_OK; i++) {

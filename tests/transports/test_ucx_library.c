@@ -98,7 +98,7 @@ Test(ucx_library, an_interface_that_went_away_does_not_matter)
     char byte = 1;
     const struct wf_region region = {.address = &byte, .len_bytes = 1, .fd = -1};
     if (unshare(CLONE_NEWNET) != 0 ||
-        system("ip link set lo up && ip link add weft0 type dummy && "
+        system("ip link set lo up && ip link add weft0 type veth peer name weft1 && "
                "ip addr add 10.99.0.1/24 dev weft0 && ip link set weft0 up") != 0) {
         cr_skip_test("no interface can be made here");
     }
