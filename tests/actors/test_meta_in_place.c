@@ -1,5 +1,6 @@
 /* test_meta_in_place.c - members that read in place, as the server sees them: PERMIT after all
- * pauses, what they hold after an abort, and who may not be of two modes. */
+ * pauses, what they hold after an abort, and who may not be of two modes; and fills from a replica,
+ * by which a dirty engine comes back. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -170,4 +171,70 @@ Test(meta_in_place, one_engine_has_one_mode)
     cr_assert_str_eq(frame->refused.text,
                      "infer rank 1 is staged, infer rank 0 of the same engine is not: give all "
                      "its ranks one mode");
+}
+
+/* --- fills from a replica ------------------------------------------------------------------------
+ */
+/* Engine 0's rank dies and comes back empty; the trainer has moved on. Gives the fill's OPEN. */
+static const struct wf_frame_open *lose_engine(struct puppet *rank)
+{
+    puppet_drop(rank);
+    rank->hello.incarnation++;
+    rank->live = (struct wf_version){0};
+    puppet_connect(rank);
+    const struct wf_frame *frame = NULL;
+    do {
+        frame = puppet_expect(rank, WF_FRAME_open);
+    } while (!frame->open.fill);
+    return &frame->open;
+}
+
+Test(meta_in_place, a_replica_fills_and_the_train_side_has_no_part_in_it)
+{
+    const struct wf_server_options options = {.fill = WF_FILL_ANY};
+    world_open(&w, 2, 1, &options);
+    world_start(&w);
+    struct puppet *lost = world_infer(&w, 0), *replica = world_infer(&w, 1);
+    world_commit(&w, 1);
+    uint32_t opens = puppet_count(world_train(&w), WF_FRAME_open);
+    const struct wf_frame_open *open = lose_engine(lost);
+    cr_assert_eq(open->source, 2, "engine 1");
+    cr_assert_eq(open->members_count, 2, "the reader and its source");
+    const struct wf_round_key fill = open->round;
+    const struct wf_frame *frame = NULL;
+    do {
+        frame = puppet_expect(replica, WF_FRAME_open);
+    } while (!wf_round_key_equal(&frame->open.round, &fill));
+    puppet_vote(lost, fill, true);
+    puppet_expect(lost, WF_FRAME_decide);
+    puppet_key(lost, WF_FRAME_quiesced, fill);
+    puppet_expect(lost, WF_FRAME_flip);
+    puppet_flipped(lost, fill);
+    puppet_expect(lost, WF_FRAME_resume);
+    puppet_resumed(lost, fill);
+    cr_assert_eq(puppet_count(world_train(&w), WF_FRAME_open), opens);
+    puppet_refuses(world_train(&w), WF_FRAME_released, 100 * PUPPET_MS);
+    cr_assert_eq(puppet_count(replica, WF_FRAME_decide), 1, "of version 1");
+    world_commit(&w, 2);
+}
+
+Test(meta_in_place, a_version_that_waits_ends_a_fill_from_a_replica)
+{
+    const struct wf_server_options options = {.fill = WF_FILL_ANY};
+    world_open(&w, 2, 1, &options);
+    world_start(&w);
+    struct puppet *lost = world_infer(&w, 0);
+    world_commit(&w, 1);
+    const struct wf_round_key fill = lose_engine(lost)->round;
+    puppet_publish(world_train(&w), 2);
+    const struct wf_frame *frame = puppet_expect(lost, WF_FRAME_abort);
+    cr_assert(wf_round_key_equal(&frame->abort.round, &fill));
+    cr_assert_not_null(strstr(frame->abort.culprit.reason, "for the newer version"), "%s",
+                       frame->abort.culprit.reason);
+    puppet_key(lost, WF_FRAME_aborted, fill);
+    do {
+        frame = puppet_expect(lost, WF_FRAME_open);
+    } while (wf_round_key_equal(&frame->open.round, &fill));
+    cr_assert_eq(frame->open.round.version.step, 2);
+    cr_assert_eq(frame->open.fill, 0);
 }

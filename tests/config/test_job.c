@@ -218,9 +218,9 @@ Test(job, a_file_that_is_not_there)
 
 Test(job, the_examples_are_right)
 {
-    static const char *const paths[] = {"config/examples/quickstart.yaml",
-                                        "config/examples/smollm2.yaml", "config/examples/tcp.yaml",
-                                        "config/examples/mixed.yaml"};
+    static const char *const paths[] = {
+        "config/examples/quickstart.yaml", "config/examples/smollm2.yaml",
+        "config/examples/tcp.yaml", "config/examples/in_place.yaml", "config/examples/mixed.yaml"};
     struct wf_job_file *job = malloc(sizeof *job);
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
         struct wf_error error = {.text = ""};

@@ -367,6 +367,13 @@ static struct json_object *round_json(const struct wf_report *report,
     put_u64(object, "attempt", frame->round.attempt);
     put_text(object, "state", state_names[frame->state <= 2 ? frame->state : 2]);
     json_object_object_add(object, "culprit", culprit_json(&frame->culprit));
+    if (frame->fill) {
+        char source[32] = "train";
+        if (frame->source > 0) {
+            snprintf(source, sizeof source, "engine %llu", (unsigned long long)frame->source - 1);
+        }
+        put_text(object, "source", source);
+    }
     put_u64(object, "bytes", frame->bytes);
     struct json_object *seconds = json_object_new_object();
     put_seconds(seconds, "grant", frame->grant_ns);

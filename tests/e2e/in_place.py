@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""in_place.py WEFT CASE - engines updated in place: what they need, and what a death in a transfer leaves."""
+import os
+import signal
+import sys
+
+import e2e
+from e2e import Watched, Work, check, check_report, child_pid, run
+
+IN_PLACE = 'vllm:tp=2,engines=2", mode: "in_place'
+
+
+def case_memory():
+    """Every element right, no read torn, the pause holds the transfer, and no second set of tensors."""
+    with Work(layers=64) as work:
+        peaks = {}
+        for name, infer in (("staged", "vllm:tp=2,engines=2"), ("in_place", IN_PLACE)):
+            status, report, text = run(work.job(infer=infer, versions=3))
+            check(status == 0, name, text[-3000:])
+            check_report(report, 3)
+            peaks[name] = report["own_bytes_peak"]["infer"]
+        for version in report["versions"][1:]:
+            check(version["pause_seconds"] >= version["seconds"]["transfer"], "the transfer is in the pause", version)
+        print("  own bytes of an inference rank:", peaks)
+        check(peaks["in_place"] < peaks["staged"], "in place needs less", peaks)
+
+
+def case_killed():
+    """kill -9 of an infer rank while a version moves: its engine waits, paused, and all ends well."""
+    with Work(layers=64) as work:
+        job = Watched(work.job(infer=IN_PLACE, versions=8))
+        job.until(r"version 1 of \d+ committed")
+        job.until(r"version \d+ of \d+  \[[.#]+\] transfer")
+        os.kill(child_pid(job.process.pid, "--rank", "infer:1"), signal.SIGKILL)
+        status, report = job.end()
+        check(status == 0 and report["ok"], "the job ends well", job.text[-4000:])
+        check("infer rank 1 was killed by signal 9" in job.text, "the supervisor says who was killed")
+        check(sum(v["torn_reads"] for v in report["versions"]) == 0, "no read is torn", report["versions"])
+        steps = {v["version"].split(".")[2] for v in report["versions"] if v["state"] == "committed"}
+        check(len(steps) == 8, "all steps are committed", report["versions"])
+
+
+if __name__ == "__main__":
+    sys.exit(e2e.main(globals()))
