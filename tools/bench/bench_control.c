@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 
 #include "actors/messages.h"
+#include "actors/token.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/control_crowd.h"
 
@@ -81,10 +82,15 @@ size_t control_exchanges(uint32_t ranks, struct control_exchange out[CONTROL_EXC
     struct wf_frame_hello hello = {.incarnation = ranks, .pid = 1000};
     strcpy(hello.address, "tcp:10.20.1.200:40000");
     strcpy(hello.spec, "vllm:tp=1");
+    const struct wf_frame_prove prove = {
+        .job = "crowd", .nonce_len = WF_NONCE_MAX, .proof_len = WF_TOKEN_BYTES};
     struct wf_frame_decide decide = {.round = key};
     const size_t only_key = payload(WF_FRAME_flip, &key);
     const struct control_exchange all[] = {
-        {payload(WF_FRAME_challenge, &(struct wf_frame_challenge){.term = UINT32_MAX}),
+        {payload(WF_FRAME_challenge,
+                 &(struct wf_frame_challenge){.term = UINT32_MAX, .nonce_len = WF_NONCE_MAX}),
+         payload(WF_FRAME_prove, &prove)},
+        {payload(WF_FRAME_proven, &(struct wf_frame_proven){.proof_len = WF_TOKEN_BYTES}),
          payload(WF_FRAME_hello, &hello)},
         {payload(WF_FRAME_welcome, &(struct wf_frame_welcome){.round = key}),
          payload(WF_FRAME_joined, &(struct wf_frame_joined){.round = key})},

@@ -25,6 +25,7 @@ enum { STEPS_MAX = 16, QUIESCED = 0x3f0 };
 #define GIVE_UP_NS UINT64_C(300000000000)
 #define SECOND UINT64_C(1000000000)
 
+static const struct wf_token crowd_token = {.is_set = true, .bytes = "as every job has one"};
 static const char crowd_model[] =
     "{\"model_type\": \"llama\", \"hidden_size\": 16, \"num_hidden_layers\": 1, \"vocab_size\": 8, "
     "\"num_attention_heads\": 1, \"intermediate_size\": 8, \"torch_dtype\": \"bfloat16\"}";
@@ -223,6 +224,7 @@ static enum wf_status rank_start(struct crowd_thread *thread, struct crowd_rank 
                                  .recipe = crowd->recipe,
                                  .incarnation = number + 1,
                                  .pid = 1000 + number,
+                                 .token = crowd_token,
                                  .converter = (struct wf_converter *)own,
                                  .sender = (struct wf_sender *)own,
                                  .receiver = (struct wf_receiver *)own,
@@ -347,6 +349,7 @@ static enum wf_status make_server(struct crowd *crowd, const char *listen, struc
         engine_of[i] = i / CONTROL_ENGINE_RANKS;
     }
     struct wf_server_options options = {.job = "crowd",
+                                        .token = &crowd_token,
                                         .listen = listen,
                                         .train_ranks = crowd->per_side,
                                         .infer_ranks = crowd->per_side,
