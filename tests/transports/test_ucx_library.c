@@ -97,8 +97,10 @@ Test(ucx_library, an_interface_that_went_away_does_not_matter)
     struct wf_error error = {.text = ""};
     char byte = 1;
     const struct wf_region region = {.address = &byte, .len_bytes = 1, .fd = -1};
-    if (unshare(CLONE_NEWNET) != 0 ||
-        system("ip link set lo up && ip link add weft0 type veth peer name weft1 && "
+    /* UCX looks for interfaces in /sys, which shows those of the namespace that mounted it. */
+    if (unshare(CLONE_NEWNET | CLONE_NEWNS) != 0 ||
+        system("mount --make-rprivate / && mount -t sysfs weft /sys && ip link set lo up && ip "
+               "link add weft0 type veth peer name weft1 && "
                "ip addr add 10.99.0.1/24 dev weft0 && ip link set weft0 up") != 0) {
         cr_skip_test("no interface can be made here");
     }
