@@ -110,7 +110,7 @@ static void renew(struct wf_meta_client *client, uint64_t sent_ns)
     }
 }
 
-/* Once to each server. */
+/* Once on each connection: one that broke may have lost it, and the server knows what it has. */
 static void send_note(struct wf_meta_client *client)
 {
     if (client->has_note && client->link == WF_LINK_UP && client->note_term != client->term) {

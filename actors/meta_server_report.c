@@ -135,16 +135,23 @@ void wf_server_forget_note(struct wf_server_rank *rank)
     }
 }
 
-static bool is_same(const struct wf_frame_note *a, const struct wf_frame_note *b)
+static bool is_same_note(const struct wf_frame_note *a, const struct wf_frame_note *b)
 {
-    return wf_version_compare(a->version, b->version) == 0 && a->attempt == b->attempt &&
-           a->elements_checked == b->elements_checked && a->reads == b->reads &&
-           a->spans_count == b->spans_count && strcmp(a->text, b->text) == 0;
+    bool same = wf_version_compare(a->version, b->version) == 0 && a->attempt == b->attempt &&
+                a->elements_checked == b->elements_checked &&
+                a->elements_wrong == b->elements_wrong && a->torn_reads == b->torn_reads &&
+                a->reads == b->reads && a->own_bytes_peak == b->own_bytes_peak &&
+                strcmp(a->text, b->text) == 0 && a->spans_count == b->spans_count;
+    for (uint32_t i = 0; same && i < a->spans_count; i++) {
+        same = a->spans[i].start_ns == b->spans[i].start_ns &&
+               a->spans[i].end_ns == b->spans[i].end_ns;
+    }
+    return same;
 }
 
 bool wf_server_keep_note(struct wf_server_rank *rank, const struct wf_frame_note *note)
 {
-    if (rank->note != NULL && is_same(rank->note, note)) {
+    if (rank->note != NULL && is_same_note(rank->note, note)) {
         return false;
     }
     wf_server_forget_note(rank);

@@ -490,6 +490,22 @@ Test(meta_server, observers_hear_who_was_fenced_and_who_is_back)
     cr_assert_eq(puppet_count(observer, WF_FRAME_presence), joined + 2, "once each");
 }
 
+Test(meta_server, a_note_that_comes_again_over_a_new_connection_is_passed_on_once)
+{
+    world_open(&w, 1, 1, NULL);
+    struct puppet *observer = world_guest(&w, NULL);
+    world_start(&w);
+    world_commit(&w, 1);
+    struct wf_frame_note note = {.version = world_infer(&w, 0)->live, .elements_checked = 9};
+    puppet_send(world_infer(&w, 0), WF_FRAME_note, &note);
+    puppet_expect(observer, WF_FRAME_note);
+    puppet_send(world_infer(&w, 0), WF_FRAME_note, &note);
+    note.reads = 1; /* says more */
+    puppet_send(world_infer(&w, 0), WF_FRAME_note, &note);
+    cr_assert_eq(puppet_expect(observer, WF_FRAME_note)->note.reads, 1);
+    cr_assert_eq(puppet_count(observer, WF_FRAME_note), 2);
+}
+
 Test(meta_server, observers_hear_of_the_plan_and_of_rounds)
 {
     world_open(&w, 1, 1, NULL);
