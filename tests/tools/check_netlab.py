@@ -33,8 +33,8 @@ def can():
     missing = [program for program in ("unshare", "nsenter", "ip", "tc", "nft") if shutil.which(program) is None]
     if missing:
         return f"{', '.join(missing)} is missing (Debian: util-linux, iproute2, nftables)"
-    status, text = netlab("up", "2", "true")
-    return "" if status == 0 else f"no network namespaces here: {text.strip()}"
+    status, text = netlab("up", "2", NETLAB, "partition", "h0", "h1")
+    return "" if status == 0 else f"no network namespaces, token buckets or nftables here: {text.strip()}"
 
 
 def reaches(source, target):
