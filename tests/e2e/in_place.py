@@ -40,5 +40,20 @@ def case_killed():
         check(len(steps) == 8, "all steps are committed", report["versions"])
 
 
+def case_replica():
+    """A rank that is started again is filled from the other engine, while the trainer trains on."""
+    with Work(layers=64) as work:
+        for _ in range(3):  # a version that waits may be sooner: then its round brings the rank back
+            job = Watched(work.job(infer=IN_PLACE, versions=60, extra="policy: {commit: each}\n"))
+            job.until(r"version 3 of \d+ committed")
+            os.kill(child_pid(job.process.pid, "--rank", "infer:1"), signal.SIGKILL)
+            status, report = job.end()
+            check(status == 0 and report["ok"], "the job ends well", job.text[-4000:])
+            fills = [f for f in report["fills"] if f["state"] == "committed" and f["source"] == "engine 1"]
+            if fills:
+                break
+        check(fills and fills[0]["bytes"] > 0, "the other engine was its source", report["fills"])
+
+
 if __name__ == "__main__":
     sys.exit(e2e.main(globals()))
