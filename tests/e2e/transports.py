@@ -118,7 +118,7 @@ def case_kill():
     if not has_ucx():
         return skip()
     for side, rank in (("infer", 1), ("train", 2)):
-        with Work(layers=64) as work:
+        with Work() as work:
             report, _ = kill_case(side, rank, work, versions=5, extra=UCX)
             culprit = [v for v in report["versions"] if v["state"] == "aborted"][0]["culprit"]
             check(culprit and culprit["side"] == side and culprit["rank"] == rank, "the culprit is named", culprit)
