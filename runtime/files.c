@@ -24,8 +24,8 @@ struct wf_folder {
 static enum wf_status failed(struct wf_error *error, const char *what,
                              const struct wf_folder *folder, const char *name)
 {
-    return wf_error_set(error, WF_IO, "cannot %s %.300s/%s: %s", what, folder->path, name,
-                        strerror(errno));
+    return wf_error_set(error, WF_IO, "cannot %s %.300s/%s: %s%s", what, folder->path, name,
+                        strerror(errno), wf_errno_advice(errno));
 }
 
 /* Who holds the lock, as far as the file says. */
@@ -75,8 +75,8 @@ enum wf_status wf_files_open(struct wf_env *env, const char *path, struct wf_fol
     folder->fd = made || errno == EEXIST ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     enum wf_status status = WF_OK;
     if (folder->fd < 0) {
-        status =
-            wf_error_set(error, WF_IO, "cannot use the folder %.300s: %s", path, strerror(errno));
+        status = wf_error_set(error, WF_IO, "cannot use the folder %.300s: %s%s", path,
+                              strerror(errno), wf_errno_advice(errno));
     } else {
         status = take_lock(folder, error);
     }

@@ -1,6 +1,7 @@
 /* status.c - names of outcomes; writing an error's sentence. */
 #include "runtime/status.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,6 +89,14 @@ void wf_error_prefix(struct wf_error *error, const char *format, ...)
     va_end(args);
     memcpy(text, error->text, sizeof text);
     wf_error_set(error, error->status, "%s: %s", prefix, text);
+}
+
+const char *wf_errno_advice(int number)
+{
+    return number == EMFILE || number == ENFILE ? "; raise the limit of open files (ulimit -n)"
+           : number == EAGAIN                   ? "; raise the limit of processes (ulimit -u)"
+           : number == ENOSYS                   ? "; Linux 5.3 or newer is needed"
+                                                : "";
 }
 
 void wf_assert_failed(const char *condition, const char *file, int line)

@@ -72,6 +72,10 @@ enum wf_status wf_error_vset(struct wf_error *error, enum wf_status status, cons
 void wf_error_prefix(struct wf_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* What a person can do about an errno, to stand behind strerror's words: "; raise the limit of open
+ * files (ulimit -n)"; empty for most. */
+const char *wf_errno_advice(int number);
+
 /* Our own bugs: prints file, line and expression and aborts, in every build type. */
 #define WF_ASSERT(condition) \
     ((condition) ? (void)0 : wf_assert_failed(#condition, __FILE__, __LINE__))

@@ -289,7 +289,8 @@ static enum wf_status bind_failed(const char *text, struct wf_error *error)
     }
     enum wf_status status =
         number == EMFILE || number == ENFILE || number == ENOBUFS ? WF_NO_RESOURCE : WF_IO;
-    return wf_error_set(error, status, "cannot listen on %s: %s", text, strerror(number));
+    return wf_error_set(error, status, "cannot listen on %s: %s%s", text, strerror(number),
+                        wf_errno_advice(number));
 }
 
 /* Gives a bound and listening socket. */

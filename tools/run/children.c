@@ -78,22 +78,13 @@ static _Noreturn void become(pid_t parent, const struct wf_child *child, int gat
     _exit(EXEC_FAILED);
 }
 
-/* What a person can do about it. */
-static const char *advice(int reason)
-{
-    return reason == EMFILE || reason == ENFILE ? "; raise the limit of open files (ulimit -n)"
-           : reason == EAGAIN                   ? "; raise the limit of processes (ulimit -u)"
-           : reason == ENOSYS                   ? "; Linux 5.3 or newer is needed"
-                                                : "";
-}
-
 static enum wf_status watch_child(struct wf_children *all, struct wf_child *child,
                                   struct wf_error *error)
 {
     child->pidfd = (int)syscall(SYS_pidfd_open, child->pid, 0);
     if (child->pidfd < 0) {
         return wf_error_set(error, WF_NO_RESOURCE, "cannot watch a process: %s%s", strerror(errno),
-                            advice(errno));
+                            wf_errno_advice(errno));
     }
     fcntl(child->pidfd, F_SETFD, FD_CLOEXEC);
     child->watch =
@@ -118,7 +109,7 @@ enum wf_status wf_child_start(struct wf_children *all, struct wf_child *child,
     int gate[2];
     if (pipe2(gate, O_CLOEXEC) != 0) {
         return wf_error_set(error, WF_NO_RESOURCE, "cannot make a pipe to a process: %s%s",
-                            strerror(errno), advice(errno));
+                            strerror(errno), wf_errno_advice(errno));
     }
     pid_t parent = getpid();
     fflush(NULL);
@@ -132,7 +123,7 @@ enum wf_status wf_child_start(struct wf_children *all, struct wf_child *child,
         child->pid = 0;
         close(gate[1]);
         return wf_error_set(error, WF_NO_RESOURCE, "cannot start a process: %s%s", strerror(saved),
-                            advice(saved));
+                            wf_errno_advice(saved));
     }
     child->all = all;
     child->gate = gate[1];
