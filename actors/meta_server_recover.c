@@ -243,7 +243,9 @@ bool wf_server_may_hear(struct wf_meta_server *server, const struct wf_frame_hel
         go_above(server, later(hello->term, newest));
         return false;
     }
-    if (hello->term > server->term) {
+    /* Who has served nobody yet was not replaced: it came without the record of who did. */
+    bool new_here = server->found_term == 0 && server->generation == 0;
+    if (hello->term > server->term && !(new_here && remembers_unknown(server, hello))) {
         wf_server_stop(server, WF_STALE,
                        "a newer MetaServer (term %" PRIu64 ") serves this job; this one has term "
                        "%" PRIu64 " and stops",

@@ -275,10 +275,10 @@ static bool note_read(const char *path, struct wf_server_note *note)
     char *rest = text, *job = strsep(&rest, "\n");
     char *address = rest == NULL ? NULL : strsep(&rest, "\n");
     if (address == NULL || rest == NULL || strlen(job) >= sizeof note->job ||
-        strlen(address) >= sizeof note->address) {
+        strlen(address) >= sizeof note->address || strlen(path) >= sizeof note->path) {
         return false;
     }
-    snprintf(note->path, sizeof note->path, "%s", path);
+    strcpy(note->path, path);
     strcpy(note->job, job);
     strcpy(note->address, address);
     return true;

@@ -9,7 +9,7 @@
 char *wf_status_json(const struct wf_frame_status *status, size_t *len_out);
 
 /* "round 1.1.7 waits for infer rank 3 (host b, engine 1) to vote, 2.1 s of 5.0 s" */
-enum { WF_WAIT_TEXT = 400 };
+enum { WF_WAIT_TEXT = 512 };
 void wf_wait_text(const struct wf_el_status_wait *wait, char text_out[WF_WAIT_TEXT]);
 /* "absent", "joining", "present", "lost", "left" */
 const char *wf_presence_word(uint64_t presence);
