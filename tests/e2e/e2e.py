@@ -261,10 +261,10 @@ def kill_case(side, rank, work, versions=5, extra=""):
         job = Watched(work.job(versions=versions, extra=extra))
     finally:
         del os.environ["WEFT_TEST_HOLD"]
-    held = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-    job.until(r"version 2 of \d+  \[[.#]+\] transfer 3/4")
-    slow = int(os.read(held, 32))
-    os.close(held)
+    with open(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK), encoding="ascii") as held:
+        job.until(r"version 2 of \d+  \[[.#]+\] transfer 3/4")
+        select.select([held], [], [], DEADLINE)  # the others' votes may be seen first
+        slow = int(held.readline())
     os.kill(child_pid(job.process.pid, "--rank", f"{side}:{rank}"), signal.SIGKILL)
     job.until(r"infer rank 0: version 2, attempt 1 aborted")
     os.kill(slow, signal.SIGCONT)
