@@ -104,18 +104,9 @@ static int write_examples(const char *folder, uint8_t *data)
     return 0;
 }
 
-int main(int argc, char **argv)
+/* Changed examples, for a number of inputs or a time; finds what leaks with each. */
+static int run_changed(unsigned long inputs, uint64_t state, uint8_t *data)
 {
-    uint8_t *data = malloc(INPUT_MAX);
-    char *end = NULL;
-    unsigned long inputs = argc > 1 ? strtoul(argv[1], &end, 10) : INPUTS_DEFAULT;
-    if (argc == 3 && strcmp(argv[1], "--examples") == 0) {
-        return write_examples(argv[2], data);
-    }
-    if (argc > 1 && *end != '\0') {
-        return run_files(argc - 1, argv + 1, data);
-    }
-    uint64_t state = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     uint32_t examples = 0;
     for (size_t len; (len = fuzz_example(examples, data, INPUT_MAX)) > 0; examples++) {
         LLVMFuzzerTestOneInput(data, len);
@@ -130,10 +121,26 @@ int main(int argc, char **argv)
     }
     size_t now = mallinfo2().uordblks;
     printf("%llu inputs from %u examples; heap %zu bytes\n", (unsigned long long)i, examples, now);
-    free(data);
     if (warm != 0 && now > warm + LEAK_BYTES_MAX) {
         fprintf(stderr, "the heap grew from %zu to %zu bytes\n", warm, now);
         return 1;
     }
     return 0;
+}
+
+int main(int argc, char **argv)
+{
+    uint8_t *data = malloc(INPUT_MAX);
+    char *end = NULL;
+    unsigned long inputs = argc > 1 ? strtoul(argv[1], &end, 10) : INPUTS_DEFAULT;
+    int status;
+    if (argc == 3 && strcmp(argv[1], "--examples") == 0) {
+        status = write_examples(argv[2], data);
+    } else if (argc > 1 && *end != '\0') {
+        status = run_files(argc - 1, argv + 1, data);
+    } else {
+        status = run_changed(inputs, argc > 2 ? strtoull(argv[2], NULL, 10) : 1, data);
+    }
+    free(data);
+    return status;
 }
