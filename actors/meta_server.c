@@ -273,16 +273,27 @@ static void send_end(struct wf_meta_server *server, uint64_t conn)
     }
 }
 
-void wf_server_end(struct wf_meta_server *server, enum wf_status status, const char *format, ...)
+/* False: it is ending already, and the first reason counts. */
+static bool begin_end(struct wf_meta_server *server, enum wf_status status, const char *format,
+                      va_list args)
 {
     if (server->state >= WF_SERVER_ENDING) {
-        return;
+        return false;
     }
+    wf_error_vset(&server->end, status, format, args);
+    server->state = WF_SERVER_ENDING;
+    return true;
+}
+
+void wf_server_end(struct wf_meta_server *server, enum wf_status status, const char *format, ...)
+{
     va_list args;
     va_start(args, format);
-    wf_error_vset(&server->end, status, format, args);
+    bool begins = begin_end(server, status, format, args);
     va_end(args);
-    server->state = WF_SERVER_ENDING;
+    if (!begins) {
+        return;
+    }
     server->ending_ns = wf_server_now(server);
     for (uint32_t i = 0; i < server->rank_count; i++) {
         if (server->ranks[i].conn != 0) {
@@ -300,15 +311,10 @@ void wf_server_end(struct wf_meta_server *server, enum wf_status status, const c
 
 void wf_server_stop(struct wf_meta_server *server, enum wf_status status, const char *format, ...)
 {
-    if (server->state >= WF_SERVER_ENDING) {
-        return;
-    }
     va_list args;
     va_start(args, format);
-    wf_error_vset(&server->end, status, format, args);
+    server->stops |= begin_end(server, status, format, args);
     va_end(args);
-    server->state = WF_SERVER_ENDING;
-    server->stops = true;
 }
 
 static void close_all(struct wf_meta_server *server)

@@ -1,12 +1,8 @@
 /* cmd_server.c - `weft server`: the MetaServer of one job as a process. */
 #include <argp.h>
-#include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
-#include <unistd.h>
 
 #include "actors/journal_file.h"
 #include "actors/meta_server.h"
@@ -15,6 +11,7 @@
 #include "tools/commands.h"
 #include "tools/run/hold.h"
 #include "tools/run/setup.h"
+#include "tools/run/signals.h"
 #include "tools/run/stderr_log.h"
 #include "tools/run/token_file.h"
 #include "tools/watch/http.h"
@@ -31,7 +28,7 @@ struct server {
     struct wf_token token;
     struct wf_http *http;       /* NULL: none */
     struct wf_server_note note; /* by which weft status finds this server */
-    struct wf_watch signals;
+    struct wf_signals signals;
     int exit_status;
 };
 
@@ -99,19 +96,15 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     }
 }
 
-static void signal_came(struct wf_watch *watch, unsigned events)
+static void asked_to_end(void *user)
 {
-    (void)events;
-    struct server *s = (struct server *)((char *)watch - offsetof(struct server, signals));
-    struct signalfd_siginfo info;
-    if (read(watch->fd, &info, sizeof info) == (ssize_t)sizeof info) {
-        s->exit_status = WF_EXIT_FAILED;
-        if (s->journal != NULL) { /* the job goes on with the next server on this journal */
-            wf_meta_server_stop(s->server, "the server was asked to end; the ranks wait for the "
-                                           "next one on its journal");
-        } else {
-            wf_meta_server_close(s->server, "the server was asked to end");
-        }
+    struct server *s = user;
+    s->exit_status = WF_EXIT_FAILED;
+    if (s->journal != NULL) { /* the job goes on with the next server on this journal */
+        wf_meta_server_stop(s->server, "the server was asked to end; the ranks wait for the next "
+                                       "one on its journal");
+    } else {
+        wf_meta_server_close(s->server, "the server was asked to end");
     }
 }
 
@@ -231,25 +224,9 @@ static enum wf_status start(struct server *s, const struct wf_run_setup *setup,
     return status;
 }
 
-static enum wf_status watch_signals(struct server *s, struct wf_error *error)
-{
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    s->signals = (struct wf_watch){.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK),
-                                   .events = WF_READABLE,
-                                   .ready = signal_came};
-    if (s->signals.fd < 0 || wf_watch_add(s->loop, &s->signals) != WF_OK) {
-        return wf_error_set(error, WF_NO_RESOURCE, "cannot watch signals: %s", strerror(errno));
-    }
-    return WF_OK;
-}
-
 static int serve(const struct wf_run_setup *setup, const struct arguments *arguments)
 {
-    struct server s = {.signals = {.fd = -1}};
+    struct server s = {0};
     struct wf_error error;
     struct wf_loop_options loop_options = {.poller = WF_POLLER_LIBEVENT, .spin_ns = 0};
     struct wf_env_real_options env_options = {.workers = 1};
@@ -261,7 +238,7 @@ static int serve(const struct wf_run_setup *setup, const struct arguments *argum
         wf_loop_set_env(s.loop, s.env);
         wf_hold_init(&s.hold, s.env, "server");
         wf_stderr_log_init(&s.log, s.loop, "server");
-        status = watch_signals(&s, &error);
+        status = wf_signals_open(&s.signals, s.loop, asked_to_end, &s, &error);
     }
     if (status == WF_OK) {
         status = start(&s, setup, arguments, &error);
@@ -279,10 +256,7 @@ static int serve(const struct wf_run_setup *setup, const struct arguments *argum
     wf_server_note_remove(&s.note);
     wf_token_wipe(&s.token);
     wf_journal_file_close(s.journal);
-    if (s.signals.fd >= 0) {
-        wf_watch_remove(s.loop, &s.signals);
-        close(s.signals.fd);
-    }
+    wf_signals_close(&s.signals);
     if (s.env != NULL) {
         wf_env_real_free(s.env);
         wf_stderr_log_fini(&s.log);

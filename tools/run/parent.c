@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "tools/commands.h"
@@ -70,19 +69,15 @@ static void timer_fired(struct wf_timer *timer)
     wf_parent_stop(p, true);
 }
 
-static void signal_came(struct wf_watch *watch, unsigned events)
+static void interrupted(void *user)
 {
-    (void)events;
-    struct parent *p = (struct parent *)((char *)watch - offsetof(struct parent, signals));
-    struct signalfd_siginfo info;
-    if (read(watch->fd, &info, sizeof info) == (ssize_t)sizeof info) {
-        if (p->state == STOPPING) { /* somebody is in a hurry */
-            wf_loop_stop(p->loop);
-            return;
-        }
-        wf_parent_complain(p, "interrupted; ending the job");
-        wf_parent_stop(p, true);
+    struct parent *p = user;
+    if (p->state == STOPPING) { /* somebody is in a hurry */
+        wf_loop_stop(p->loop);
+        return;
     }
+    wf_parent_complain(p, "interrupted; ending the job");
+    wf_parent_stop(p, true);
 }
 
 /* --- the connection to the server ----------------------------------------------------------------
@@ -161,22 +156,6 @@ static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 
 /* --- the whole
  * ------------------------------------------------------------------------------------------ */
-static enum wf_status watch_signals(struct parent *p, struct wf_error *error)
-{
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    p->signals = (struct wf_watch){.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK),
-                                   .events = WF_READABLE,
-                                   .ready = signal_came};
-    if (p->signals.fd < 0 || wf_watch_add(p->loop, &p->signals) != WF_OK) {
-        return wf_error_set(error, WF_NO_RESOURCE, "cannot watch signals: %s", strerror(errno));
-    }
-    return WF_OK;
-}
-
 /* May any rank of this host be read by something else than shared memory? */
 static bool reads_by_network(const struct parent *p)
 {
@@ -207,7 +186,7 @@ static enum wf_status prepare(struct parent *p, struct wf_error *error)
     wf_stderr_log_init(&p->log, p->loop, "weft run");
     wf_actor_init(&p->actor, p->loop, "parent", handle);
     p->started_ns = wf_loop_now_ns(p->loop);
-    status = watch_signals(p, error);
+    status = wf_signals_open(&p->signals, p->loop, interrupted, p, error);
     for (uint32_t i = 0; i < p->setup->model->param_count; i++) {
         const struct wf_param *param = &p->setup->model->params[i];
         p->weights_bytes += param->elements * wf_dtype_bytes(param->dtype);
@@ -236,10 +215,7 @@ static void finish(struct parent *p)
     wf_actor_close(&p->actor);
     while (wf_loop_turn(p->loop)) {
     }
-    if (p->signals.fd > 0) {
-        wf_watch_remove(p->loop, &p->signals);
-        close(p->signals.fd);
-    }
+    wf_signals_close(&p->signals);
     wf_env_real_free(p->env);
     wf_stderr_log_fini(&p->log);
     wf_actor_fini(&p->actor);

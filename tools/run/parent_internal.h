@@ -14,6 +14,7 @@
 #include "tools/run/parent.h"
 #include "tools/run/progress.h"
 #include "tools/run/report.h"
+#include "tools/run/signals.h"
 #include "tools/run/stderr_log.h"
 
 #define WF_PARENT_SECOND_NS 1000000000ULL
@@ -39,7 +40,7 @@ struct parent {
     struct wf_limit limit;
     struct wf_job limit_job;
     struct wf_stderr_log log;
-    struct wf_watch signals;
+    struct wf_signals signals;
     struct wf_timer timer; /* of the state: notes, stopping */
     enum parent_state state;
     char server[WF_ADDRESS_MAX];

@@ -3,35 +3,24 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "tools/run/reach.h"
-
 #include "tools/run/token_file.h"
 
 #define SPIN_NS 20000
-
-static struct wf_process *of_signals(struct wf_watch *watch)
-{
-    return (struct wf_process *)((char *)watch - offsetof(struct wf_process, signals));
-}
 
 static struct wf_process *of_gate(struct wf_watch *watch)
 {
     return (struct wf_process *)((char *)watch - offsetof(struct wf_process, gate));
 }
 
-static void signal_came(struct wf_watch *watch, unsigned events)
+static void signal_came(void *user)
 {
-    (void)events;
-    struct signalfd_siginfo info;
-    if (read(watch->fd, &info, sizeof info) == (ssize_t)sizeof info) {
-        of_signals(watch)->asked_to_end(of_signals(watch)->user);
-    }
+    struct wf_process *process = user;
+    process->asked_to_end(process->user);
 }
 
 static void gate_bytes(struct wf_process *process, const char *bytes, size_t len)
@@ -100,7 +89,7 @@ enum wf_status wf_process_init(struct wf_process *process, const struct wf_run_s
 {
     char who[40];
     memset(process, 0, sizeof *process);
-    process->signals.fd = process->gate.fd = -1;
+    process->gate.fd = -1;
     const char *host = NULL;
     if (options->side == WF_INFER && workers > 0) {
         const char *group_host = setup->job.infer[wf_run_place(setup, options->rank).group].host;
@@ -155,16 +144,10 @@ enum wf_status wf_process_init(struct wf_process *process, const struct wf_run_s
 enum wf_status wf_process_watch(struct wf_process *process,
                                 const struct wf_process_options *options, struct wf_error *error)
 {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    process->signals = (struct wf_watch){.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK),
-                                         .events = WF_READABLE,
-                                         .ready = signal_came};
-    if (process->signals.fd < 0 || wf_watch_add(process->loop, &process->signals) != WF_OK) {
-        return wf_error_set(error, WF_NO_RESOURCE, "cannot watch signals: %s", strerror(errno));
+    enum wf_status status =
+        wf_signals_open(&process->signals, process->loop, signal_came, process, error);
+    if (status != WF_OK) {
+        return status;
     }
     if (options->gate) {
         fcntl(WF_GATE_FD, F_SETFL, O_NONBLOCK);
@@ -187,10 +170,7 @@ void wf_process_fini(struct wf_process *process)
     if (process->gate.fd >= 0) {
         wf_watch_remove(process->loop, &process->gate);
     }
-    if (process->signals.fd >= 0) {
-        wf_watch_remove(process->loop, &process->signals);
-        close(process->signals.fd);
-    }
+    wf_signals_close(&process->signals);
     wf_run_transports_close(&process->transports);
     if (process->env != NULL) {
         wf_env_real_free(process->env);

@@ -14,6 +14,7 @@
 #include "runtime/trace.h"
 #include "tools/run/hold.h"
 #include "tools/run/setup.h"
+#include "tools/run/signals.h"
 #include "tools/run/stderr_log.h"
 #include "tools/run/transports.h"
 
@@ -39,7 +40,8 @@ struct wf_process {
     struct wf_stderr_log log;
     struct wf_trace trace; /* what the rank and its host did */
     uint64_t spans_noted;  /* of the trace's `written`: what went out with notes */
-    struct wf_watch signals, gate;
+    struct wf_signals signals;
+    struct wf_watch gate;
     char host[WF_HOST_MAX];
     char listen[2 * WF_ADDRESS_MAX]; /* where readers reach this rank */
     struct wf_token token;           /* the job's; a reader has none */
