@@ -48,6 +48,28 @@ def case_killed():
             check_order(report)
 
 
+def case_leftovers():
+    """A run folder may be shared by hosts: only what dead processes of this very host have left is taken away."""
+    with Work() as work:
+        os.environ["WEFT_CACHE"] = work.path("cache")
+        try:
+            status, _, text = e2e.run(work.job(**SMALL, versions=1))
+            check(status == 0, "a job runs", text)
+            folder = work.path("cache/run")
+            here = [name for name in os.listdir(folder) if name.startswith("here-")]
+            check(len(here) == 1, "this host has a folder of its own", os.listdir(folder))
+            gone = 4194304  # above every process number that Linux gives
+            mine, others = (os.path.join(folder, of, f"e2e-{gone}.journal") for of in (here[0], "here-0123456789abcdef"))
+            for journal in (mine, others):
+                os.makedirs(journal)
+                open(os.path.join(journal, "journal"), "w").close()
+            status, _, text = e2e.run(work.job(**SMALL, versions=1))
+            check(status == 0 and not os.path.exists(mine), "a journal that a dead process has left is removed", text)
+            check(os.path.exists(os.path.join(others, "journal")), "that of another host is not")
+        finally:
+            del os.environ["WEFT_CACHE"]
+
+
 class Server:
     """A server that is started by hand on a journal, at an address that stays."""
 

@@ -41,9 +41,10 @@ static void remove_stale(const char *run_folder)
 {
     DIR *dir = opendir(run_folder);
     for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
-        const char *end = strstr(entry->d_name, JOURNAL_END), *dash = strrchr(entry->d_name, '-');
-        long pid = dash != NULL ? strtol(dash + 1, NULL, 10) : 0;
-        if (end == NULL || strcmp(end, JOURNAL_END) != 0 || pid <= 0 || kill((pid_t)pid, 0) == 0 ||
+        const char *dash = strrchr(entry->d_name, '-');
+        char *end;
+        long pid = dash != NULL ? strtol(dash + 1, &end, 10) : 0;
+        if (pid <= 0 || strcmp(end, JOURNAL_END) != 0 || kill((pid_t)pid, 0) == 0 ||
             errno != ESRCH) {
             continue;
         }
@@ -62,7 +63,7 @@ static enum wf_status name_journal(struct parent *p, struct wf_error *error)
     if (p->setup->job.server.journal[0] != '\0' || p->journal[0] != '\0') {
         return WF_OK; /* the server reads the job file too */
     }
-    enum wf_status status = wf_run_folder(folder, error);
+    enum wf_status status = wf_process_folder(folder, error);
     if (status == WF_OK) {
         remove_stale(folder);
         int len = snprintf(p->journal, sizeof p->journal, "%.900s/%s-%d" JOURNAL_END, folder,

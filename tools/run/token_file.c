@@ -11,8 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "models/hash.h"
+
 #define NOTE_END ".server"
-enum { NOTE_BYTES_MAX = WF_JOB_NAME_MAX + WF_ADDRESS_MAX + 8 };
+enum { NOTE_BYTES_MAX = WF_JOB_NAME_MAX + WF_ADDRESS_MAX + 8, SCOPE_TEXT = 160 };
 
 /* --- token files ------------------------------------------------------------------------------ */
 /* Files that a cluster mounts for a service's group belong to root and are readable for the group
@@ -171,6 +173,37 @@ static enum wf_status run_path(char out[WF_PATH_MAX], struct wf_error *error, co
     return status;
 }
 
+/* What tells this kernel and process namespace from others; "" where /proc does not say. */
+static void numbers_scope(char out[SCOPE_TEXT])
+{
+    char boot[64] = "", space[64] = "";
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t len = fd < 0 ? -1 : read(fd, boot, sizeof boot - 1);
+    if (fd >= 0) {
+        close(fd);
+    }
+    boot[len < 0 ? 0 : len] = '\0';
+    len = readlink("/proc/self/ns/pid", space, sizeof space - 1);
+    space[len < 0 ? 0 : len] = '\0';
+    snprintf(out, SCOPE_TEXT, "%s %s", boot, space);
+}
+
+enum wf_status wf_process_folder(char folder[WF_PATH_MAX], struct wf_error *error)
+{
+    char scope[SCOPE_TEXT];
+    numbers_scope(scope);
+    struct wf_hasher hasher;
+    wf_hasher_init(&hasher);
+    wf_hasher_text(&hasher, scope, strlen(scope));
+    enum wf_status status =
+        run_path(folder, error, "/here-%016llx", (unsigned long long)wf_hasher_end(&hasher).high);
+    if (status == WF_OK && mkdir(folder, 0700) != 0 && errno != EEXIST) {
+        status = wf_error_set(error, WF_IO, "cannot make the folder %s: %s%s", folder,
+                              strerror(errno), wf_errno_advice(errno));
+    }
+    return status;
+}
+
 /* --- which token ------------------------------------------------------------------------------ */
 /* Which file the process was told to use, or NULL. */
 static const char *told_path(const char *argument, const struct wf_job_file *job)
@@ -239,8 +272,12 @@ enum wf_status wf_token_of_job(const char *argument, const struct wf_job_file *f
 enum wf_status wf_server_note_write(struct wf_server_note *note, struct wf_error *error)
 {
     char text[NOTE_BYTES_MAX];
-    enum wf_status status =
-        run_path(note->path, error, "/%s-%d" NOTE_END, note->job, (int)getpid());
+    char folder[WF_PATH_MAX];
+    enum wf_status status = wf_process_folder(folder, error);
+    if (status == WF_OK && snprintf(note->path, sizeof note->path, "%.900s/%s-%d" NOTE_END, folder,
+                                    note->job, (int)getpid()) >= WF_PATH_MAX) {
+        status = wf_error_set(error, WF_INVALID, "the run folder's path is too long");
+    }
     if (status == WF_OK) {
         snprintf(text, sizeof text, "%s\n%s\n", note->job, note->address);
         unlink(note->path); /* of an earlier process with this number */
@@ -306,7 +343,7 @@ bool wf_server_note_find(const char *address, const char *job, struct wf_server_
     struct timespec newest = {0};
     bool found = false;
     struct wf_error error;
-    DIR *dir = wf_run_folder(folder, &error) == WF_OK ? opendir(folder) : NULL;
+    DIR *dir = wf_process_folder(folder, &error) == WF_OK ? opendir(folder) : NULL;
     for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
         size_t len = strlen(entry->d_name), end = strlen(NOTE_END);
         struct wf_server_note note;

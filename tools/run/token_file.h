@@ -19,6 +19,10 @@
 
 /* The run folder, made if need be. */
 enum wf_status wf_run_folder(char folder[WF_PATH_MAX], struct wf_error *error);
+/* The folder in it for what belongs to single processes, whose names have their numbers: one for
+ * each kernel and process namespace, because a run folder may be shared (a home on NFS, mounted
+ * into containers) and a number means somebody else there. */
+enum wf_status wf_process_folder(char folder[WF_PATH_MAX], struct wf_error *error);
 /* IO: it cannot be read; REFUSED: others can (the sentence has the chmod to run), or it is another
  * user's; INVALID: it holds no token. */
 enum wf_status wf_token_load(const char *path, struct wf_token *token_out, struct wf_error *error);
