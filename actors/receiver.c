@@ -31,7 +31,7 @@ static void cancel_reads(struct wf_receiver *receiver)
     for (uint32_t i = 0; i < receiver->source_count; i++) {
         struct receiver_source *source = receiver->sources[i];
         if (source->read_open) {
-            source->transport->ops->cancel(source->transport, &source->read);
+            source->read_by->ops->cancel(source->read_by, &source->read);
         }
     }
     receiver->validation.cancelled = true;

@@ -86,6 +86,8 @@ struct receiver_source {
     bool asked, granted, read_open, read_done, has_digest, named;
     uint64_t slot; /* that was granted */
     struct wf_read read;
+    /* That `read` goes or went by: once it is done, the source may be connected anew. Borrows. */
+    struct wf_transport *read_by;
     struct wf_digests *digests;
     uint64_t chunks_seen; /* NAMING: of the origin's list */
 };

@@ -102,7 +102,6 @@ static void start_read(struct receiver_source *source)
 {
     struct wf_receiver *receiver = source->receiver;
     struct receiver_slot *slot = &source->slots[source->slot];
-    struct wf_transport *transport = source->transport;
     struct wf_read *read = &source->read;
     read->ops = source->edge->ops;
     read->op_count = source->edge->op_count;
@@ -112,21 +111,24 @@ static void start_read(struct receiver_source *source)
     read->dst_count = receiver->rank->layout->tensor_count;
     read->deadline_ns = receiver->deadline_ns;
     source->read_open = true;
+    source->read_by = source->transport;
     receiver->open_reads++;
-    transport->ops->read(transport, read);
+    source->read_by->ops->read(source->read_by, read);
     /* Asked now, so that the origin's answer is here when the last box is. */
     struct wf_frame_digest_request request = {.round = receiver->round};
     receiver_source_send(source, WF_FRAME_digest_request, &request);
 }
 
-static bool is_mapped(const struct receiver_source *source)
+static bool is_mapped(const struct wf_transport *transport)
 {
-    return (source->transport->ops->caps & WF_CAP_MAP) != 0;
+    return (transport->ops->caps & WF_CAP_MAP) != 0;
 }
 
-static bool may_start(const struct wf_receiver *receiver, const struct receiver_source *source)
+/* A source whose read is done may be without a transport: connected anew, or apart. */
+static bool may_start(const struct receiver_source *source, bool mapped)
 {
-    return receiver->phase == RECEIVER_READING && !source->read_open && !source->read_done;
+    return source->receiver->phase == RECEIVER_READING && !source->read_open &&
+           !source->read_done && is_mapped(source->transport) == mapped;
 }
 
 /* Mapped memory: in the order of the plan and RECEIVER_MAPPED_OPEN at a time, not in the order in
@@ -139,11 +141,12 @@ static void start_reads(struct wf_receiver *receiver)
 {
     uint32_t count = receiver->source_count, mapped = 0;
     for (uint32_t i = 0; i < count; i++) {
-        mapped += receiver->sources[i]->read_open && is_mapped(receiver->sources[i]);
+        const struct receiver_source *source = receiver->sources[i];
+        mapped += source->read_open && is_mapped(source->read_by);
     }
     for (uint32_t i = 0; i < count && mapped < RECEIVER_MAPPED_OPEN; i++) {
         struct receiver_source *source = receiver->sources[i];
-        if (is_mapped(source) && may_start(receiver, source)) {
+        if (may_start(source, true)) {
             start_read(source);
             mapped++;
         }
@@ -151,7 +154,7 @@ static void start_reads(struct wf_receiver *receiver)
     for (uint32_t i = 0; i < count; i++) {
         uint32_t turned = (i + receiver->rank->options.engine % count) % count;
         struct receiver_source *source = receiver->sources[turned];
-        if (!is_mapped(source) && may_start(receiver, source)) {
+        if (may_start(source, false)) {
             start_read(source);
         }
     }
@@ -229,7 +232,7 @@ static void check_complete(struct wf_receiver *receiver)
 /* To the figures of the transport that it was read by. */
 static void add_edge(struct wf_local_msg *answer, const struct receiver_source *source)
 {
-    const char *name = source->transport->ops->name;
+    const char *name = source->read_by->ops->name;
     uint32_t i = 0;
     while (i < answer->transport_count && strcmp(answer->transports[i].name, name) != 0) {
         i++;

@@ -11,6 +11,7 @@ struct other {
     struct other_options options;
     struct wf_import *held[16];
     unsigned held_count;
+    struct wf_read *held_read;
 };
 
 static struct wf_transport *inner_of(struct wf_transport *t)
@@ -62,6 +63,11 @@ static void release_region(struct wf_transport *t, struct wf_remote *remote)
 
 static void read_start(struct wf_transport *t, struct wf_read *read)
 {
+    struct other *other = (struct other *)t;
+    if (other->options.holds_read && other->held_read == NULL) {
+        other->held_read = read;
+        return;
+    }
     inner_of(t)->ops->read(inner_of(t), read);
 }
 
@@ -105,7 +111,11 @@ unsigned other_transport_held(const struct wf_transport *t)
 void other_transport_go(struct wf_transport *t)
 {
     struct other *other = (struct other *)t;
-    other->options.holds = false;
+    other->options.holds = other->options.holds_read = false;
+    if (other->held_read != NULL) {
+        inner_of(t)->ops->read(inner_of(t), other->held_read);
+        other->held_read = NULL;
+    }
     for (unsigned i = 0; i < other->held_count; i++) {
         inner_of(t)->ops->import_region(inner_of(t), other->held[i]);
     }

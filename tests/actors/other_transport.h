@@ -14,6 +14,7 @@ struct other_options {
     bool refuses;     /* imports end with UNSUPPORTED */
     bool exports_bad; /* exports fail */
     bool holds;       /* imports wait for other_transport_go */
+    bool holds_read;  /* so does the first read */
 };
 
 /* Takes `inner`. Fails the test where it cannot be made. */
@@ -21,7 +22,7 @@ struct wf_transport *other_transport_new(struct wf_transport *inner,
                                          const struct other_options *options);
 /* Imports that wait. */
 unsigned other_transport_held(const struct wf_transport *t);
-/* Lets them go, and later ones at once. */
+/* Lets all that waits go, and later ones at once. */
 void other_transport_go(struct wf_transport *t);
 
 #endif

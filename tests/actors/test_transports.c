@@ -290,7 +290,7 @@ Test(transports, nothing_is_exported_for_transports_that_nobody_uses)
     stage_close(&stage);
 }
 
-/* --- spoilt bytes
+/* --- a source that is lost while its regions are imported
  * ---------------------------------------------------------------------------------- */
 
 static void hold_imports(struct stage_rank *rank, const void *user)
@@ -343,6 +343,75 @@ Test(transports, what_is_imported_after_its_source_was_lost_is_released)
     cr_assert(stage_live_is_right(&stage));
     stage_close(&stage); /* shm asserts that no region is left */
 }
+
+/* --- a source that is connected anew in the middle of a round
+ * ------------------------------------------------------------------------------------------- */
+
+static void hold_read(struct stage_rank *rank, const void *user)
+{
+    (void)user;
+    if (rank->rank.options.side == WF_INFER) {
+        const struct other_options options = {.name = "shm", .maps = true, .holds_read = true};
+        rank->transports[0] = other_transport_new(rank->transports[0], &options);
+    }
+}
+
+static bool all_but_the_first_are_done(void *user)
+{
+    const struct wf_receiver *receiver = user;
+    bool done = receiver->sources[0]->read_open && receiver->sources[0]->has_digest;
+    for (uint32_t i = 1; i < receiver->source_count; i++) {
+        done = done && receiver->sources[i]->read_done && receiver->sources[i]->has_digest;
+    }
+    return done;
+}
+
+static bool has_greeted_again(void *user)
+{
+    const struct receiver_source *source = user;
+    return source->state == SOURCE_GREETED && source->transport == NULL;
+}
+
+Test(transports, a_source_that_was_read_may_come_back_while_others_are_read)
+{
+    struct stage stage;
+    const struct stage_options options = {.train = "megatron:tp=2,pp=2",
+                                          .infer = "vllm:tp=1",
+                                          .share_memory = true,
+                                          .equip = hold_read};
+    stage_open(&stage, &options);
+    stage_plan(&stage);
+    stage_step(&stage, 1);
+    struct wf_round_key key = stage_key(&stage, 1, 1);
+    struct stage_rank *infer = stage_infer(&stage, 0);
+    struct wf_receiver *receiver = infer->rank.receiver;
+    for (uint32_t t = 0; t < stage.train; t++) {
+        struct stage_rank *train = stage_train(&stage, t);
+        stage_send(train, wf_sender_actor(train->rank.sender), WF_LOCAL_GRANT, &key, 0);
+    }
+    stage_send(infer, wf_receiver_actor(receiver), WF_LOCAL_READ, &key,
+               infer->env->ops->now_ns(infer->env) + UINT64_C(15000000000));
+    cr_assert(stage_run(&stage, all_but_the_first_are_done, receiver));
+    struct receiver_source *lost = receiver->sources[1];
+    sender_peers_drop(stage_train(&stage, (uint32_t)lost->peer.rank)->rank.sender);
+    cr_assert(stage_run(&stage, has_greeted_again, lost));
+    other_transport_go(infer->transports[0]);
+    while (infer->client.answer_count == 0) {
+        wf_loop_turn(infer->rank.loop); /* alone: the source does not answer its hello yet */
+    }
+    cr_assert(has_greeted_again(lost));
+    struct wf_local_msg *done = stage_wait(&stage, infer, WF_LOCAL_READ_DONE);
+    cr_assert_eq(done->status, WF_OK, "%s", done->error.text);
+    cr_assert_eq(done->transport_count, 1);
+    cr_assert_eq(done->transports[0].edges, 4);
+    stage_drop(done);
+    stage_flip(&stage, &key);
+    cr_assert(stage_live_is_right(&stage));
+    stage_close(&stage);
+}
+
+/* --- spoilt bytes
+ * ---------------------------------------------------------------------------------- */
 
 static void spoil(struct stage_rank *rank, const void *user)
 {
