@@ -35,9 +35,10 @@ struct wf_handshake {
 /* Sends CHALLENGE. Without a token it is done and the connection trusted. */
 void wf_handshake_open(struct wf_handshake *handshake, struct wf_env *env, uint64_t conn,
                        const struct wf_token *token, uint64_t term);
-/* The first frame of the connection. OK: PROVEN was sent, done. PROTOCOL: another protocol version,
- * or no PROVE; REFUSED: another job, no proof, a wrong one. The caller tells the other end and
- * closes; nothing that an error says helps to guess a token. An observer may name no job. */
+/* The first frame of the connection. OK: PROVEN was sent, done. PROTOCOL: another protocol version;
+ * REFUSED: another job, something else than PROVE, no proof, a wrong one. The caller tells the
+ * other end and closes; nothing that an error says helps to guess a token. An observer may name no
+ * job. */
 enum wf_status wf_handshake_check(struct wf_handshake *handshake, struct wf_env *env, uint64_t conn,
                                   const struct wf_token *token, const char *job,
                                   enum wf_channel channel, const void *bytes, size_t len,

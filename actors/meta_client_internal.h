@@ -76,8 +76,7 @@ struct wf_meta_client {
     uint64_t hello_ns; /* when HELLO was sent: the lease of a WELCOME counts from it */
     uint64_t sequence;
     struct wf_timer retry, beat;
-    bool unsent;             /* the connection was too full for a frame: it is said again */
-    struct wf_error refused; /* why the server does not want us (AGAIN from nobody else) */
+    bool unsent; /* the connection was too full for a frame: it is said again */
 
     /* --- membership */
     uint64_t term, epoch, lease_ns, lease_until_ns;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "actors/meta_server_internal.h"
+#include "runtime/log.h"
 
 enum { ATTEMPTS_DEFAULT = 3 };
 
@@ -53,6 +54,15 @@ static void on_opened(struct wf_meta_server *server, const struct wf_wire_msg *w
     wf_handshake_open(&conn->handshake, server->env, conn->id, &server->token, server->term);
 }
 
+/* The connection ends. If it was a rank's, whoever waits for the place takes it. */
+static void leave_rank(struct wf_meta_server *server, const struct wf_server_conn *conn)
+{
+    if (conn->kind == WF_CONN_RANK && conn->rank->conn == conn->id) {
+        conn->rank->conn = 0;
+        wf_server_on_rank_closed(server, conn->rank);
+    }
+}
+
 static void on_closed(struct wf_meta_server *server, const struct wf_wire_msg *wire)
 {
     uint64_t id = wire->conn;
@@ -60,9 +70,8 @@ static void on_closed(struct wf_meta_server *server, const struct wf_wire_msg *w
     if (conn != NULL && !conn->handshake.done && wire->status != WF_CLOSED) {
         wf_refusals_log(&server->refusals, server->loop, conn->address, wire->text);
     }
-    if (conn != NULL && conn->kind == WF_CONN_RANK && conn->rank->conn == id) {
-        conn->rank->conn = 0;
-        wf_server_on_rank_closed(server, conn->rank);
+    if (conn != NULL) {
+        leave_rank(server, conn);
     }
     wf_server_conn_forget(server, id);
 }
@@ -164,9 +173,7 @@ static void on_frame(struct wf_meta_server *server, const struct wf_wire_msg *wi
     if (status != WF_OK && conn != NULL) {
         wf_refusals_log(&server->refusals, server->loop, conn->address, error.text);
         refuse(server, wire->conn, &error);
-        if (conn->kind == WF_CONN_RANK && conn->rank->conn == wire->conn) {
-            conn->rank->conn = 0;
-        }
+        leave_rank(server, conn);
         wf_server_conn_drop(server, wire->conn);
     }
 }
@@ -348,7 +355,13 @@ static void ending(struct wf_meta_server *server)
         const struct wf_journal_record record = {
             .kind = WF_JOURNAL_END, .term = server->term, .epoch = server->epoch};
         struct wf_error error = {0};
-        server->options.journal(server->options.user, &record, &error); /* all know it anyway */
+        enum wf_status status = server->options.journal(server->options.user, &record, &error);
+        if (status != WF_OK) { /* all know it anyway */
+            wf_log(wf_loop_log(server->loop), WF_LOG_WARN,
+                   "the job is over, but its end cannot be journalled (%.600s): a server that is "
+                   "started on this journal waits for the job's ranks",
+                   error.text[0] != '\0' ? error.text : wf_status_text(status));
+        }
     }
     close_all(server);
     server->state = WF_SERVER_ENDED;
@@ -452,6 +465,29 @@ static void make_members(struct wf_meta_server *server)
     }
 }
 
+/* Each rank is in an engine, and each engine has a rank. */
+static enum wf_status check_engines(const struct wf_server_options *o, struct wf_error *error)
+{
+    bool has_rank[WF_ENGINES_MAX] = {false};
+    for (uint32_t r = 0; r < o->infer_ranks; r++) {
+        if (o->engine_of[r] >= o->engines) {
+            return wf_error_set(error, WF_INVALID,
+                                "infer rank %" PRIu32 " is in engine %" PRIu32 " of %" PRIu32, r,
+                                o->engine_of[r], o->engines);
+        }
+        has_rank[o->engine_of[r]] = true;
+    }
+    for (uint32_t e = 0; e < o->engines; e++) {
+        if (!has_rank[e]) {
+            return wf_error_set(error, WF_INVALID,
+                                "engine %" PRIu32 " of %" PRIu32 " has no rank: give it one, or "
+                                "say fewer engines",
+                                e, o->engines);
+        }
+    }
+    return WF_OK;
+}
+
 static enum wf_status check_options(const struct wf_server_options *o, struct wf_error *error)
 {
     if (strlen(o->job) == 0 || strlen(o->job) >= WF_JOB_NAME_MAX) {
@@ -466,14 +502,7 @@ static enum wf_status check_options(const struct wf_server_options *o, struct wf
                             WF_RANKS_MAX / 2, WF_ENGINES_MAX, o->train_ranks, o->infer_ranks,
                             o->engines);
     }
-    for (uint32_t r = 0; r < o->infer_ranks; r++) {
-        if (o->engine_of[r] >= o->engines) {
-            return wf_error_set(error, WF_INVALID,
-                                "infer rank %" PRIu32 " is in engine %" PRIu32 " of %" PRIu32, r,
-                                o->engine_of[r], o->engines);
-        }
-    }
-    return WF_OK;
+    return check_engines(o, error);
 }
 
 enum wf_status wf_meta_server_new(struct wf_loop *loop, const struct wf_server_options *options,

@@ -169,14 +169,11 @@ void wf_server_drop_ranks(struct wf_meta_server *server)
     for (uint32_t i = 0; i < server->rank_count; i++) {
         wf_server_drop_rank_conn(server, &server->ranks[i]);
     }
-    for (int b = 0; b < WF_SERVER_BUCKETS; b++) { /* who has seen our term and not answered yet */
-        struct wf_server_conn *conn = server->buckets[b];
-        while (conn != NULL) {
-            struct wf_server_conn *next = conn->next;
-            if (conn->kind == WF_CONN_STRANGER || conn->kind == WF_CONN_CANDIDATE) {
-                wf_server_conn_drop(server, conn->id);
-            }
-            conn = next;
+    /* and who has seen our term and not answered yet */
+    static const enum wf_conn_kind others[] = {WF_CONN_STRANGER, WF_CONN_CANDIDATE};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        while (server->conns[others[i]].first != NULL) {
+            wf_server_conn_drop(server, server->conns[others[i]].first->id);
         }
     }
 }

@@ -203,11 +203,8 @@ static void list_rounds(const struct wf_meta_server *server, struct wf_frame_sta
 static uint32_t count_connections(const struct wf_meta_server *server)
 {
     uint32_t count = 0;
-    for (int i = 0; i < WF_SERVER_BUCKETS; i++) {
-        for (const struct wf_server_conn *conn = server->buckets[i]; conn != NULL;
-             conn = conn->next) {
-            count++;
-        }
+    for (size_t i = 0; i < sizeof server->conns / sizeof server->conns[0]; i++) {
+        count += server->conns[i].count;
     }
     return count;
 }

@@ -100,6 +100,21 @@ Test(meta_join, a_newcomer_waits_while_the_first_is_silent)
     cr_assert_eq(puppet_count(second, WF_FRAME_refused), 0);
 }
 
+Test(meta_join, a_newcomer_takes_the_place_at_once_when_the_first_sends_nonsense)
+{
+    world_open(&w, 1, 1, NULL);
+    world_start(&w);
+    struct puppet *first = world_infer(&w, 0), *second = world_guest(&w, first);
+    first->silent = true;
+    puppet_connect(second);
+    puppet_refuses(second, WF_FRAME_welcome, 50 * PUPPET_MS);
+    struct wf_env *env = wf_loop_env(w.loop);
+    env->ops->send(env, first->conn, "x", 1, -1);
+    world_run(&w, 50 * PUPPET_MS); /* a lease takes longer */
+    cr_assert_eq(puppet_count(second, WF_FRAME_welcome), 1);
+    cr_assert(first->closed);
+}
+
 Test(meta_join, one_group_has_one_recipe)
 {
     world_open(&w, 2, 1, NULL);

@@ -1,7 +1,9 @@
 /* test_meta_server.c - a round as the server sees it: order, barriers, deadlines, the journal. */
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "runtime/log.h"
 #include "tests/actors/puppets.h"
 
 static struct world w;
@@ -499,6 +501,11 @@ Test(meta_server, a_note_that_comes_again_over_a_new_connection_is_passed_on_onc
     struct wf_frame_note note = {.version = world_infer(&w, 0)->live, .elements_checked = 9};
     puppet_send(world_infer(&w, 0), WF_FRAME_note, &note);
     puppet_expect(observer, WF_FRAME_note);
+    uint32_t welcomes = puppet_count(world_infer(&w, 0), WF_FRAME_welcome);
+    puppet_drop(world_infer(&w, 0));
+    puppet_connect(world_infer(&w, 0));
+    puppet_expect(world_infer(&w, 0), WF_FRAME_welcome);
+    cr_assert_eq(puppet_count(world_infer(&w, 0), WF_FRAME_welcome), welcomes + 1);
     puppet_send(world_infer(&w, 0), WF_FRAME_note, &note);
     note.reads = 1; /* says more */
     puppet_send(world_infer(&w, 0), WF_FRAME_note, &note);
@@ -521,4 +528,70 @@ Test(meta_server, observers_hear_of_the_plan_and_of_rounds)
     cr_assert_eq(frame->round_report.engines_count, 1);
     cr_assert_gt(frame->round_report.total_ns, 0);
     cr_assert_gt(puppet_count(observer, WF_FRAME_progress), 0);
+}
+
+/* --- the end ---------------------------------------------------------------------------------- */
+struct heard {
+    struct wf_log_sink sink; /* first */
+    char text[2000];
+};
+
+static void hear(struct wf_log_sink *sink, enum wf_log_level level, const char *line, size_t len)
+{
+    struct heard *heard = (struct heard *)sink;
+    if (level == WF_LOG_WARN) {
+        snprintf(heard->text, sizeof heard->text, "%.*s", (int)len, line);
+    }
+}
+
+Test(meta_server, an_end_that_cannot_be_journalled_is_told)
+{
+    struct heard heard = {.sink = {.write = hear}};
+    struct wf_log log;
+    world_open(&w, 1, 1, NULL);
+    wf_log_init(&log, &heard.sink, wf_loop_env(w.server_loop), WF_LOG_WARN, "server");
+    wf_loop_set_log(w.server_loop, &log);
+    world_start(&w);
+    w.fails = true;
+    w.journal_fails = WF_JOURNAL_END;
+    wf_meta_server_close(w.server, "enough");
+    puppet_drop(world_train(&w));
+    puppet_drop(world_infer(&w, 0));
+    world_run(&w, 1000 * PUPPET_MS);
+    cr_assert(w.ended);
+    cr_expect_not_null(strstr(heard.text, "its end cannot be journalled"), "%s", heard.text);
+    wf_loop_set_log(w.server_loop, NULL);
+}
+
+/* --- options ---------------------------------------------------------------------------------- */
+static const struct {
+    const char *name;
+    uint32_t engine_of[2];
+    uint32_t engines;
+    const char *says;
+} option_rows[] = {
+    {"beyond the last engine", {0, 2}, 2, "infer rank 1 is in engine 2 of 2"},
+    {"an engine without a rank", {0, 2}, 3, "engine 1 of 3 has no rank"},
+    {"the last engine without a rank", {0, 0}, 2, "engine 1 of 2 has no rank"},
+};
+
+Test(meta_server, engines_are_checked)
+{
+    world_open(&w, 1, 1, NULL);
+    for (size_t i = 0; i < sizeof option_rows / sizeof option_rows[0]; i++) {
+        const struct wf_server_options options = {.job = "job",
+                                                  .listen = "another",
+                                                  .train_ranks = 1,
+                                                  .infer_ranks = 2,
+                                                  .engines = option_rows[i].engines,
+                                                  .engine_of = option_rows[i].engine_of,
+                                                  .timeouts = wf_timeouts_default};
+        struct wf_meta_server *server = NULL;
+        char bound[WF_ADDRESS_MAX];
+        struct wf_error error = {0};
+        cr_expect_eq(wf_meta_server_new(w.server_loop, &options, bound, &server, &error),
+                     WF_INVALID, "%s", option_rows[i].name);
+        cr_expect_not_null(strstr(error.text, option_rows[i].says), "%s: %s", option_rows[i].name,
+                           error.text);
+    }
 }

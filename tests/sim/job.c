@@ -213,7 +213,6 @@ void job_run(const struct job_options *options, struct job_result *result)
     }
     result->trace_hash = wf_sim_trace_hash(job->sim);
     result->events = wf_sim_events(job->sim);
-    result->virtual_ns = wf_sim_now_ns(job->sim);
     wf_sim_free(job->sim);
     wf_model_free(job->model);
     free(job);

@@ -68,7 +68,6 @@ struct job_options {
 struct job_result {
     char failure[400]; /* empty: all was well */
     uint64_t trace_hash, events;
-    uint64_t virtual_ns;
     uint32_t commits, aborts, fills, replica_fills, struck, struck_server;
     uint32_t struck_at[JOB_POINT_COUNT], struck_by[JOB_FAULT_COUNT];
     uint32_t struck_server_by[JOB_FAULT_COUNT], struck_record[JOB_RECORDS];
