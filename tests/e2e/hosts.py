@@ -54,7 +54,7 @@ class Hosts(Work):
         os.environ["WEFT_RSH"] = self.rsh
 
     def far(self):
-        """The processes that were started through the remote shell: {pid: command line}."""
+        """The processes that were started through the remote shell, a rank and its keeper each: {pid: command line}."""
         found = {}
         for entry in os.listdir("/proc"):
             try:
@@ -65,6 +65,13 @@ class Hosts(Work):
             if self.job_path in words and "--gate-stdin" in words and "sh" not in words[0].split("/")[-1]:
                 found[int(entry)] = words
         return found
+
+    def far_rank(self, word):
+        """The process of one rank; the one that keeps it is its parent."""
+        found = [pid for pid, words in self.far().items() if word in words]
+        ranks = [child for pid in found for child, _ in e2e.children_of(pid) if child in found]
+        check(len(found) == 2 and len(ranks) == 1, "the rank is found")
+        return ranks[0]
 
     def wait_until(self, condition, what):
         end = time.monotonic() + 30
@@ -190,7 +197,7 @@ def case_refused():
 def start(work):
     job = subprocess.Popen([WEFT, "run", work.job_path, "--hosts", work.list], stdout=subprocess.PIPE,
                            stderr=subprocess.PIPE, text=True)
-    work.wait_until(lambda: len(work.far()) == 5, "five processes run there")
+    work.wait_until(lambda: len(work.far()) == 10, "five processes and their keepers run there")
     for line in job.stderr:
         if re.search(r"version \d+ of \d+ committed", line):
             return job
@@ -210,15 +217,31 @@ def case_torn_down():
 
 
 def case_far_crash():
-    """A rank that is killed there is started there again, once."""
+    """A rank that is killed there is started there again."""
     with Hosts("far1 address=127.0.0.1\n", versions=40) as work:
         job = start(work)
-        victim = [pid for pid, words in work.far().items() if "infer:1" in words]
-        check(len(victim) == 1, "the rank is found")
-        os.kill(victim[0], signal.SIGKILL)
+        os.kill(work.far_rank("infer:1"), signal.SIGKILL)
         out, text = job.communicate(timeout=DEADLINE)
         check("infer rank 1 on far1 ended with status 255; starting it again" in text, "it is named", text[-1500:])
         check(job.returncode == 0, "and the job ends well", out + text[-1500:])
+
+
+def case_far_frozen():
+    """A rank that is frozen there is killed there before it is started again."""
+    with Hosts("far1 address=127.0.0.1\n", versions=40, extra=e2e.BRIEF) as work:
+        job = start(work)
+        frozen = work.far_rank("infer:1")
+        os.kill(frozen, signal.SIGSTOP)
+        text = ""
+        for line in job.stderr:
+            text += line
+            if "starting it again" in line:
+                break
+        check("infer rank 1 on far1 has been silent for 4 s" in text, "it is named", text[-1500:])
+        work.wait_until(lambda: not os.path.exists(f"/proc/{frozen}"), "the frozen process is gone")
+        out, text = job.communicate(timeout=DEADLINE)
+        check(job.returncode == 0, "and the job ends well", out + text[-1500:])
+        work.wait_until(lambda: not work.far(), "nothing is left")
 
 
 if __name__ == "__main__":

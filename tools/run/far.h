@@ -8,7 +8,9 @@
  * line with the host's name before it.
  *
  * Far end: `weft run --gate-stdin` makes of its standard input what a process of this host finds at
- * descriptor 3, and of the token a file that only it has.
+ * descriptor 3, and of the token a file that only it has. It is two processes: the outer one copies
+ * the gate and kills the rank when standard input ends, so that a frozen rank goes too; the rank
+ * dies with it.
  *
  * Nothing is copied: the program (or what WEFT_REMOTE names), the job file and the model have to be
  * at the same paths on every host. Loop thread only.
@@ -46,8 +48,8 @@ enum wf_status wf_far_start(struct wf_children *all, struct wf_child *child,
 /* Says what is left and stops watching. */
 void wf_far_output_fini(struct wf_far_output *output);
 
-/* The far end: descriptor 3 is the gate now; `path_out` is the token's file. CONNECTION: the first
- * line did not come or is no token. */
+/* The far end, before there are threads: returns in the rank's process, where descriptor 3 is the
+ * gate and `path_out` the token's file. CONNECTION: the first line did not come or is no token. */
 enum wf_status wf_far_take_gate(char path_out[WF_PATH_MAX], struct wf_error *error);
 
 #endif
