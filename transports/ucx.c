@@ -31,6 +31,13 @@ struct ucx_note *ucx_notes_add(struct ucx_notes *notes, const struct ucx_head *h
     if (body_len > 0) {
         memcpy(note->body, body, body_len);
     }
+    ucx_notes_put(notes, note);
+    return note;
+}
+
+void ucx_notes_put(struct ucx_notes *notes, struct ucx_note *note)
+{
+    note->next = NULL;
     if (notes->last != NULL) {
         notes->last->next = note;
     } else {
@@ -38,7 +45,6 @@ struct ucx_note *ucx_notes_add(struct ucx_notes *notes, const struct ucx_head *h
     }
     notes->last = note;
     notes->count++;
-    return note;
 }
 
 struct ucx_note *ucx_notes_take(struct ucx_notes *notes)

@@ -14,7 +14,11 @@
  *
  * Answers carry the tag of what they answer and a status; when that is not OK their body is a
  * sentence. A head names the source's life and the reader's life (random numbers of 16 bytes), so
- * that nothing of an earlier life is ever taken for this one's.
+ * that nothing of an earlier life is ever taken for this one's. A reader may connect again within
+ * its life: the tag of HELLO and BYE is the connection's number, which only grows, because what is
+ * said on two connections may overtake each other.
+ *
+ * DATA with TIMED_OUT: the request was kept for as long as it may be, and the reader asks again.
  *
  * A slice is a range of elements of a strided box in one region, in row-major order, cast to the
  * wire's dtype. Whoever reads a slice from a peer checks it with ucx_slice_box before use.
@@ -58,7 +62,7 @@ struct ucx_head {
     uint32_t status;            /* answers: enum wf_status */
     uint32_t count;             /* CHUNK: slices */
     uint32_t timeout_ms;        /* CHUNK: after that nobody wants the answer */
-    uint64_t tag;               /* the asker's */
+    uint64_t tag;               /* the asker's; HELLO, BYE: the connection's number */
     uint64_t region, len_bytes; /* OPEN: both; CHUNK: len_bytes of the answer's body */
     uint8_t source[UCX_LIFE_BYTES], reader[UCX_LIFE_BYTES];
 };

@@ -119,9 +119,9 @@ static bool have_key(struct ucx_remote *remote)
     if (remote->key == NULL) {
         return false;
     }
-    if (remote->rkey_of != peer->connects) {
+    if (remote->rkey_of != peer->connection) {
         drop_key(remote);
-        remote->rkey_of = peer->connects;
+        remote->rkey_of = peer->connection;
         if (peer->ucx->library.ucp_ep_rkey_unpack(peer->eps[0], remote->key, &remote->rkey) !=
             UCS_OK) {
             remote->rkey = NULL;

@@ -71,6 +71,20 @@ void ucx_imports_fail(struct ucx *ucx, struct ucx_peer *peer, enum wf_status sta
     }
 }
 
+void ucx_imports_resume(struct ucx *ucx)
+{
+    for (struct ucx_import *open = ucx->reader.imports; open != NULL; open = open->next) {
+        open->asked = false;
+    }
+    for (struct ucx_import *open = ucx->reader.imports; open != NULL;) {
+        bool is_greeted = ucx_peer_greet(open->peer);
+        if (!is_greeted) {
+            ucx_imports_fail(ucx, open->peer, WF_PEER_LOST, open->peer->failure);
+        }
+        open = is_greeted ? open->next : ucx->reader.imports; /* others of the peer ended too */
+    }
+}
+
 void ucx_import_note(struct ucx *ucx, const struct ucx_note *note)
 {
     struct ucx_import *open = ucx->reader.imports;

@@ -9,8 +9,10 @@
  *
  *   slot: FREE -> REQUESTED -> (OFFERED -> ARRIVING ->) ARRIVED -> FREE
  *   slot: REQUESTED, OFFERED, ARRIVING -(worker made anew)-> QUEUED -> REQUESTED
+ *   slot: REQUESTED -(the source kept it for as long as it may)-> QUEUED -> REQUESTED
  *   read: OPEN -(all asked for and placed)-> done; OPEN -(failure)-> draining -(no slot ARRIVING)->
- * done peer: NEW -> GREETED -(WELCOME)-> READY -(error, its process ended)-> LOST -> (next use)
+ * done
+ *   peer: NEW -> GREETED -(WELCOME)-> READY -(error, its process ended)-> LOST -> (next use)
  * GREETED
  */
 #ifndef WEFT_TRANSPORTS_UCX_INTERNAL_H
@@ -29,12 +31,12 @@ enum {
     UCX_NOTES_MAX = 4096,          /* small messages that were not acted upon yet */
     UCX_CLIENTS_MAX = 4096,        /* readers of one source */
     UCX_WAITING_MAX = 1024,        /* requests of one reader that wait for a buffer */
-    UCX_REQUEST_MS_MAX = 60000,    /* that a request may ask to be kept for */
+    UCX_REQUEST_MS_MAX = 60000,    /* that a request may ask to be kept for; then it asks again */
 };
 #define UCX_BARRIER_NS UINT64_C(500000000)
 #define UCX_IMPORT_NS UINT64_C(10000000000)
 #define UCX_SEND_SLACK_NS UINT64_C(1000000000) /* of a send after its reader gave up */
-#define UCX_WITHDRAW_NS UINT64_C(1000000000)   /* that a withdrawal waits for readers to let go */
+#define UCX_WITHDRAW_NS UINT64_C(200000000)    /* that a withdrawal waits for readers to let go */
 
 #define UCX_CONTAINER(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
@@ -55,7 +57,8 @@ struct ucx_notes {
 /* NULL: no memory or too many. Callable within UCX's callbacks. */
 struct ucx_note *ucx_notes_add(struct ucx_notes *notes, const struct ucx_head *head,
                                const void *body, size_t body_len);
-struct ucx_note *ucx_notes_take(struct ucx_notes *notes); /* gives; NULL: none */
+struct ucx_note *ucx_notes_take(struct ucx_notes *notes);           /* gives; NULL: none */
+void ucx_notes_put(struct ucx_notes *notes, struct ucx_note *note); /* takes; at the end */
 void ucx_notes_clear(struct ucx_notes *notes);
 
 /* --- the reader's side -------------------------------------------------------------------------
@@ -79,8 +82,8 @@ struct ucx_peer {
     struct wf_watch exit;  /* its process, when it is on this host */
     bool exit_watched;
     bool is_described;
-    bool can_get;      /* by itself, from this peer */
-    uint64_t connects; /* how often it was greeted */
+    bool can_get;        /* by itself, from this peer */
+    uint64_t connection; /* its present connection's number among this reader's */
 };
 
 struct ucx_remote {
@@ -93,7 +96,7 @@ struct ucx_remote {
     uint32_t key_len;
     struct ucx_remote *next; /* in the reader's list of those with a key */
     ucp_rkey_h rkey;         /* the key made usable on the peer's first connection; NULL: not yet */
-    uint64_t rkey_of;        /* the peer's `connects` then */
+    uint64_t rkey_of;        /* the peer's `connection` then */
 };
 
 struct ucx_import {
@@ -159,6 +162,7 @@ struct ucx_reader {
     struct ucx_remote *keyed; /* remotes with a key */
     struct ucx_import *imports;
     uint64_t next_tag;
+    uint64_t connections;   /* that were ever made */
     struct ucx_read *reads; /* oldest first */
     struct ucx_slot *slots;
     uint32_t slot_count;
@@ -188,9 +192,11 @@ struct ucx_client {
     struct ucx_client *next;
     struct ucx *ucx;
     uint8_t life[UCX_LIFE_BYTES];
+    uint64_t connection; /* as its reader numbers them */
     ucp_ep_h eps[WF_UCX_LANES_MAX];
-    uint32_t lanes;
-    bool failed, dead; /* recorded; acted upon */
+    uint32_t lanes; /* open ones */
+    bool failed;    /* recorded; acted upon later: by force */
+    bool dead;      /* nothing more is heard from it; ends with its last send */
     uint32_t sends, waiting;
 };
 
@@ -213,12 +219,13 @@ struct ucx_source {
     struct ucx_client *clients;
     uint32_t client_count;
     struct ucx_notes notes, waiting; /* as they came; chunks that wait for a buffer */
+    bool overran;                    /* there was no room for a note */
     struct ucx_send *sends;
     uint32_t sends_out;
     struct ucx_buffer {
         struct ucx_buffer *next;
     } * buffers; /* idle ones of chunk_bytes */
-    uint32_t buffer_count, buffer_limit, buffers_out;
+    uint32_t buffer_count, buffer_limit;
     struct wf_timer check;
     uint64_t completed; /* sends; to see that something moved */
 };
@@ -258,14 +265,16 @@ void ucx_source_close(struct ucx *ucx);
 bool ucx_serve(struct ucx_worker *worker);
 ucs_status_t ucx_serve_record(void *argument, const void *header, size_t header_len, void *data,
                               size_t data_len, const ucp_am_recv_param_t *param);
-void ucx_send_end(struct ucx_send *send);                   /* UCX has let go of it */
-void ucx_client_cut(struct ucx_client *client, bool force); /* its connections end */
+void ucx_send_end(struct ucx_send *send); /* UCX has let go of it */
+/* Its connections end, and by force its sends too; nothing that it asked waits any more. */
+void ucx_client_cut(struct ucx_client *client, bool force);
 
 /* ucx_import.c */
 void ucx_import_region(struct wf_transport *t, struct wf_import *import);
 void ucx_release_region(struct wf_transport *t, struct wf_remote *remote);
 void ucx_import_note(struct ucx *ucx, const struct ucx_note *note);
 void ucx_imports_ask(struct ucx *ucx, struct ucx_peer *peer);
+void ucx_imports_resume(struct ucx *ucx); /* after the worker was made anew */
 /* Of one peer, or all (NULL). */
 void ucx_imports_fail(struct ucx *ucx, struct ucx_peer *peer, enum wf_status status,
                       const char *why);

@@ -109,7 +109,7 @@ static void say(struct ucx_peer *peer, uint8_t kind)
 {
     struct ucx *ucx = peer->ucx;
     struct ucx_worker *worker = &ucx->reader.worker;
-    struct ucx_head head = {.kind = kind, .lane = (uint8_t)ucx->lanes};
+    struct ucx_head head = {.kind = kind, .lane = (uint8_t)ucx->lanes, .tag = peer->connection};
     memcpy(head.source, peer->handle.life, UCX_LIFE_BYTES);
     memcpy(head.reader, ucx->reader.life, UCX_LIFE_BYTES);
     uint8_t body[WF_HANDLE_MAX];
@@ -167,7 +167,7 @@ bool ucx_peer_greet(struct ucx_peer *peer)
         }
     }
     peer->state = UCX_PEER_GREETED;
-    peer->connects++;
+    peer->connection = ++ucx->reader.connections;
     say(peer, UCX_HELLO);
     return true;
 }
@@ -204,7 +204,8 @@ static void tell_selected(struct ucx_peer *peer)
 void ucx_peer_welcome(struct ucx *ucx, const struct ucx_note *note)
 {
     struct ucx_peer *peer = ucx->reader.peers;
-    while (peer != NULL && memcmp(peer->handle.life, note->head.source, UCX_LIFE_BYTES) != 0) {
+    while (peer != NULL && (peer->connection != note->head.tag ||
+                            memcmp(peer->handle.life, note->head.source, UCX_LIFE_BYTES) != 0)) {
         peer = peer->next;
     }
     if (peer == NULL || peer->state != UCX_PEER_GREETED) {

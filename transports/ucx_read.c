@@ -318,29 +318,6 @@ void ucx_reads_pump(struct ucx *ucx)
     }
 }
 
-void ucx_reads_resume(struct ucx *ucx)
-{
-    for (struct ucx_read *open = ucx->reader.reads, *next; open != NULL; open = next) {
-        next = open->next;
-        if (open->draining) {
-            drain(open);
-        }
-    }
-    for (struct ucx_import *open = ucx->reader.imports, *next; open != NULL; open = next) {
-        next = open->next;
-        open->asked = false;
-        ucx_peer_greet(open->peer);
-    }
-    for (uint32_t i = 0; i < ucx->reader.slot_count; i++) {
-        if (ucx->reader.slots[i].state == UCX_SLOT_QUEUED) {
-            ucx_peer_greet(ucx->reader.slots[i].peer);
-        }
-    }
-}
-
-/* --- starting and cancelling -------------------------------------------------------------------
- */
-
 /* Every source of the read is connected, or will be; false: one cannot be, and the read was told.
  */
 static bool greet_sources(struct ucx_read *open)
@@ -355,6 +332,27 @@ static bool greet_sources(struct ucx_read *open)
     }
     return true;
 }
+
+void ucx_reads_resume(struct ucx *ucx)
+{
+    for (struct ucx_read *open = ucx->reader.reads, *next; open != NULL; open = next) {
+        next = open->next;
+        if (open->draining) {
+            drain(open);
+        }
+    }
+    ucx_imports_resume(ucx);
+    for (struct ucx_read *open = ucx->reader.reads, *next; open != NULL; open = next) {
+        next = open->next;
+        if (!open->draining) {
+            greet_sources(open); /* also those that have nothing on its way: credits were short */
+        }
+    }
+    ucx_reads_pump(ucx);
+}
+
+/* --- starting and cancelling -------------------------------------------------------------------
+ */
 
 void ucx_read_start(struct wf_transport *t, struct wf_read *read)
 {

@@ -83,6 +83,8 @@ static void request_sent(void *request, ucs_status_t status, void *user)
     if (slot->state == UCX_SLOT_FREE && !slot->ucx->reader.closing) {
         slot->next_free = slot->ucx->reader.free;
         slot->ucx->reader.free = slot;
+    } else if (slot->state == UCX_SLOT_QUEUED && !slot->ucx->reader.closing) {
+        ucx_slot_event(slot);
     }
     (void)status; /* a broken connection says so itself */
 }
@@ -155,7 +157,9 @@ static ucs_status_t record_data(struct ucx *ucx, const struct ucx_head *head, vo
         return UCS_OK; /* nobody waits for it any more */
     }
     ucs_status_t verdict = UCS_OK;
-    if (head->status != WF_OK) {
+    if (head->status == WF_TIMED_OUT) {
+        slot->state = UCX_SLOT_QUEUED;
+    } else if (head->status != WF_OK) {
         slot->state = UCX_SLOT_ARRIVED;
         slot->status = WF_REFUSED;
         snprintf(slot->text, sizeof slot->text, "the source refuses: %.*s",
@@ -251,7 +255,9 @@ static void act(struct ucx_slot *slot)
     if (slot->state == UCX_SLOT_FREE) {
         return;
     }
-    if (slot->state == UCX_SLOT_OFFERED && !slot->read->draining) {
+    if (slot->state == UCX_SLOT_QUEUED && !slot->sending) {
+        ucx_slot_request(slot);
+    } else if (slot->state == UCX_SLOT_OFFERED && !slot->read->draining) {
         receive(slot);
     } else if (slot->state == UCX_SLOT_OFFERED || slot->state == UCX_SLOT_ARRIVED) {
         slot->ucx->reader.landed |= slot->read->draining;

@@ -25,10 +25,24 @@ static struct ucx_client *find_client(struct ucx *ucx, const uint8_t *life)
     return client;
 }
 
-/* Its connections end, and by force its sends too. */
+static void forget_waiting(struct ucx_client *client)
+{
+    struct ucx_notes *waiting = &client->ucx->source.waiting;
+    for (uint32_t i = client->waiting > 0 ? waiting->count : 0; i > 0; i--) {
+        struct ucx_note *note = ucx_notes_take(waiting);
+        if (memcmp(note->head.reader, client->life, UCX_LIFE_BYTES) == 0) {
+            free(note);
+        } else {
+            ucx_notes_put(waiting, note);
+        }
+    }
+    client->waiting = 0;
+}
+
 void ucx_client_cut(struct ucx_client *client, bool force)
 {
     client->dead = true;
+    forget_waiting(client);
     for (uint32_t i = 0; i < client->lanes; i++) {
         ucx_disconnect(&client->ucx->source.worker, client->eps[i], force);
     }
@@ -40,12 +54,12 @@ static bool bury(struct ucx *ucx)
 {
     bool any = false;
     for (struct ucx_client **link = &ucx->source.clients, *client; (client = *link) != NULL;) {
-        if (client->failed && !client->dead) {
+        if (client->failed && client->lanes > 0) {
             ucx_client_cut(client, true);
             any = true;
         }
         if (client->dead && client->sends == 0) {
-            ucx_client_cut(client, false);
+            ucx_client_cut(client, false); /* one that said BYE; its connections were kept */
             *link = client->next;
             free(client);
             ucx->source.client_count--;
@@ -96,6 +110,7 @@ static struct ucx_client *add_client(struct ucx *ucx, const struct ucx_note *not
     }
     client->ucx = ucx;
     memcpy(client->life, note->head.reader, UCX_LIFE_BYTES);
+    client->connection = note->head.tag;
     while (client->lanes < note->head.lane) {
         if (ucx_connect(&ucx->source.worker, note->body, on_error, client,
                         &client->eps[client->lanes], &error) != WF_OK) {
@@ -128,16 +143,24 @@ static bool is_address(const struct ucx_note *note)
 static void welcome(struct ucx *ucx, const struct ucx_note *note)
 {
     const struct ucx_head *head = &note->head;
-    struct ucx_client *client = find_client(ucx, head->reader);
-    if (client == NULL && is_address(note) && head->lane > 0 && head->lane <= WF_UCX_LANES_MAX) {
-        client = add_client(ucx, note);
+    bool is_me = memcmp(head->source, ucx->life, UCX_LIFE_BYTES) == 0;
+    struct ucx_client *client = is_me ? find_client(ucx, head->reader) : NULL;
+    if (!is_address(note) || head->lane == 0 || head->lane > WF_UCX_LANES_MAX ||
+        (client != NULL && client->connection >= head->tag)) {
+        return; /* nonsense, or overtaken by a later connection */
     }
+    if (client != NULL) {
+        ucx_client_cut(client, true); /* it has connected again, so it gave this one up */
+    }
+    client = add_client(ucx, note);
     if (client == NULL) {
         return;
     }
-    bool is_me = memcmp(head->source, ucx->life, UCX_LIFE_BYTES) == 0;
     answer(client, head, UCX_WELCOME, is_me ? WF_OK : WF_STALE,
            "the handle belongs to an earlier life of this process");
+    if (!is_me) {
+        ucx_client_cut(client, false);
+    }
 }
 
 /* --- regions -----------------------------------------------------------------------------------
@@ -183,7 +206,6 @@ static void give_buffer(struct ucx *ucx, uint8_t *bytes)
     if (buffer != NULL) {
         buffer->next = ucx->source.buffers;
         ucx->source.buffers = buffer;
-        ucx->source.buffers_out--;
     }
 }
 
@@ -286,7 +308,6 @@ static uint8_t *take_buffer(struct ucx *ucx)
         buffer = malloc(ucx->chunk_bytes);
         source->buffer_count += buffer != NULL;
     }
-    source->buffers_out += buffer != NULL;
     return (uint8_t *)buffer;
 }
 
@@ -375,8 +396,8 @@ static bool serve_chunk(struct ucx *ucx, struct ucx_client *client, const struct
     return true;
 }
 
-/* Chunks that waited for a buffer, oldest first; those that nobody waits for any more are dropped.
- */
+/* Chunks that waited for a buffer, oldest first. Whose time is over is told so: its reader may want
+ * it for longer than a request is kept. */
 static bool serve_waiting(struct ucx *ucx)
 {
     struct ucx_notes *waiting = &ucx->source.waiting;
@@ -385,13 +406,15 @@ static bool serve_waiting(struct ucx *ucx)
     while (waiting->first != NULL) {
         struct ucx_note *note = waiting->first;
         struct ucx_client *client = find_client(ucx, note->head.reader);
-        bool is_wanted = client != NULL && !client->failed && note->deadline_ns > now_ns;
-        if (is_wanted && !serve_chunk(ucx, client, note)) {
+        WF_ASSERT(client != NULL); /* who is cut takes what waits along */
+        bool is_late = note->deadline_ns <= now_ns;
+        if (!client->failed && !is_late && !serve_chunk(ucx, client, note)) {
             break;
         }
-        if (client != NULL) {
-            client->waiting--;
+        if (!client->failed && is_late) {
+            answer(client, &note->head, UCX_DATA, WF_TIMED_OUT, "no buffer came free in time");
         }
+        client->waiting--;
         free(ucx_notes_take(waiting));
         any = true;
     }
@@ -433,8 +456,9 @@ static void hear(struct ucx *ucx, struct ucx_note *note)
         open_region(ucx, client, &note->head);
     } else if (note->head.kind == UCX_CHUNK) {
         hear_chunk(ucx, client, note);
-    } else if (note->head.kind == UCX_BYE) {
-        ucx_client_cut(client, false);
+    } else if (note->head.kind == UCX_BYE && note->head.tag == client->connection) {
+        client->dead = true; /* what is being sent may end */
+        forget_waiting(client);
     }
 }
 
@@ -443,6 +467,11 @@ bool ucx_serve(struct ucx_worker *worker)
     struct ucx *ucx = UCX_CONTAINER(worker, struct ucx, source.worker);
     uint64_t completed = ucx->source.completed;
     bool moved = false;
+    if (ucx->source.overran) {
+        ucx->source.overran = false;
+        wf_log(wf_loop_log(ucx->loop), WF_LOG_WARN,
+               "ucx readers say more than there is room for; who was not heard is cut");
+    }
     for (struct ucx_note *note; (note = ucx_notes_take(&ucx->source.notes)) != NULL;) {
         hear(ucx, note);
         free(note);
@@ -462,6 +491,12 @@ ucs_status_t ucx_serve_record(void *argument, const void *header, size_t header_
         !ucx_head_decode(header, header_len, &head)) {
         return UCS_OK;
     }
-    ucx_notes_add(&ucx->source.notes, &head, data, data_len);
+    if (ucx_notes_add(&ucx->source.notes, &head, data, data_len) == NULL) {
+        struct ucx_client *client = find_client(ucx, head.reader);
+        ucx->source.overran = true;
+        if (client != NULL) {
+            client->failed = true; /* else it would wait for an answer that never comes */
+        }
+    }
     return UCS_OK;
 }

@@ -72,9 +72,8 @@ static bool is_sent_from(const struct ucx *ucx, const struct ucx_region *region)
 }
 
 /* The memory may be unmapped as soon as withdraw returns, so what is being sent from it must have
- * ended. Readers that are being served from it lose their connection, and if that does not help all
- * of them do. */
-static void stop_sends(struct ucx *ucx, struct ucx_region *region)
+ * ended. Readers that are being served from it lose their connection; false: that did not help. */
+static bool stop_sends(struct ucx *ucx, struct ucx_region *region)
 {
     for (struct ucx_send *send = ucx->source.sends; send != NULL; send = send->next) {
         if (send->region == region) {
@@ -86,11 +85,7 @@ static void stop_sends(struct ucx *ucx, struct ucx_region *region)
     while (is_sent_from(ucx, region) && env->ops->now_ns(env) < until_ns) {
         ucx_worker_progress(&ucx->source.worker);
     }
-    if (is_sent_from(ucx, region)) {
-        wf_log(wf_loop_log(ucx->loop), WF_LOG_WARN,
-               "ucx ends its serving side: a region is withdrawn that a reader does not let go of");
-        ucx_source_close(ucx);
-    }
+    return !is_sent_from(ucx, region);
 }
 
 void ucx_withdraw_region(struct wf_transport *t, const struct wf_handle *handle)
@@ -109,8 +104,13 @@ void ucx_withdraw_region(struct wf_transport *t, const struct wf_handle *handle)
         return;
     }
     *link = region->next;
-    if (is_sent_from(ucx, region)) {
-        stop_sends(ucx, region);
+    if (is_sent_from(ucx, region) && !stop_sends(ucx, region)) {
+        wf_log(wf_loop_log(ucx->loop), WF_LOG_WARN,
+               "ucx ends its serving side: a region is withdrawn that a reader does not let go of");
+        region->next = ucx->source.regions; /* it ends with the others, while there is a context */
+        ucx->source.regions = region;
+        ucx_source_close(ucx);
+        return;
     }
     ucx_get_withdraw(ucx, region);
     free(region);
@@ -147,6 +147,6 @@ void ucx_source_close(struct ucx *ucx)
         source->buffers = buffer->next;
         free(buffer);
     }
-    source->client_count = source->buffer_count = source->buffers_out = 0;
+    source->client_count = source->buffer_count = 0;
     WF_ASSERT(source->sends_out == 0);
 }

@@ -8,138 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/contract/transport_world.h"
-#include "tests/contract/transport_world_kinds.h"
-#include "tests/contract/ucx_source.h"
 #include "tests/transports/job_env.h"
-#include "transports/ucx_internal.h"
-
-enum { MS = 1000000 };
-
-static uint8_t byte_at(uint64_t i)
-{
-    return (uint8_t)((i * UINT64_C(0x9E3779B97F4A7C15)) >> 45);
-}
-
-/* --- the reader's side -------------------------------------------------------------------------
- */
-
-static bool stops_loop; /* for tests that let the loop sleep */
-
-static enum wf_verdict count_done(struct wf_actor *self, struct wf_msg *msg)
-{
-    struct world *world = (struct world *)((char *)self - offsetof(struct world, actor));
-    (*(msg->kind == WF_READ_DONE ? &world->done_count : &world->import_count))++;
-    if (stops_loop) {
-        wf_loop_stop(world->loop);
-    }
-    return WF_KEEP;
-}
-
-static bool imported(struct world *world)
-{
-    return world->import_count > 0;
-}
-
-static bool one_done(struct world *world)
-{
-    return world->done_count >= 1;
-}
-
-static struct ucx *inside(struct world *world)
-{
-    return (struct ucx *)world->transport;
-}
-
-static enum wf_status import(struct world *world, const struct wf_handle *handle,
-                             uint64_t len_bytes, struct wf_import *import_out)
-{
-    *import_out = (struct wf_import){.done = {.kind = WF_IMPORT_DONE},
-                                     .owner = &world->actor,
-                                     .handle = *handle,
-                                     .len_bytes = len_bytes};
-    world->import_count = 0;
-    world->transport->ops->import_region(world->transport, import_out);
-    cr_assert(world->kind->run(world, imported));
-    return import_out->status;
-}
-
-static void open_world(struct world *world, const struct world_kind *kind)
-{
-    memset(world, 0, sizeof *world);
-    world->kind = kind;
-    cr_assert(kind->open(world), "%s", kind->name);
-    wf_actor_init(&world->actor, world->loop, "reader", count_done);
-    struct wf_import got;
-    cr_assert_eq(import(world, &world->handle, WORLD_BYTES, &got), WF_OK, "%s", got.error.text);
-    world->remote = got.remote;
-}
-
-static void close_world(struct world *world)
-{
-    world->transport->ops->release_region(world->transport, world->remote);
-    wf_actor_close(&world->actor);
-    wf_actor_fini(&world->actor);
-    world->kind->close(world);
-}
-
-/* Reads the whole region as bytes; in place where the region's parts are long. */
-struct reading {
-    struct wf_op op;
-    struct wf_read_source src;
-    struct wf_read_target dst;
-    struct wf_read read;
-};
-
-static void start(struct world *world, struct reading *reading, struct wf_remote *remote,
-                  uint8_t *target, uint64_t first, uint64_t bytes)
-{
-    *reading = (struct reading){
-        .op.box = {0, first, 0, bytes, 1, {{bytes, 1, 1}}},
-        .src = {remote, 0, WORLD_BYTES, WF_DTYPE_U8},
-        .dst = {target, bytes, WF_DTYPE_U8},
-    };
-    reading->read = (struct wf_read){.done = {.kind = WF_READ_DONE},
-                                     .owner = &world->actor,
-                                     .ops = &reading->op,
-                                     .op_count = 1,
-                                     .src_count = 1,
-                                     .dst_count = 1,
-                                     .src = &reading->src,
-                                     .dst = &reading->dst,
-                                     .deadline_ns = WF_NEVER_NS};
-    world->done_count = 0;
-    world->transport->ops->read(world->transport, &reading->read);
-}
-
-static void check_bytes(const uint8_t *target, uint64_t first, uint64_t bytes)
-{
-    uint64_t i = 0;
-    while (i < bytes && target[i] == byte_at(first + i)) {
-        i++;
-    }
-    cr_assert_eq(i, bytes, "byte %llu", (unsigned long long)i);
-}
-
-static void check_untouched(const uint8_t *target, uint64_t bytes)
-{
-    uint64_t i = 0;
-    while (i < bytes && target[i] == 0xa5) {
-        i++;
-    }
-    cr_assert_eq(i, bytes, "byte %llu landed late", (unsigned long long)i);
-}
-
-/* Reads a few bytes, to see that all is well. */
-static void check_alive(struct world *world)
-{
-    uint8_t target[1000];
-    struct reading reading;
-    start(world, &reading, world->remote, target, 17, sizeof target);
-    cr_assert(world->kind->run(world, one_done));
-    cr_assert_eq(reading.read.status, WF_OK, "%s", reading.read.text);
-    check_bytes(target, 17, sizeof target);
-}
+#include "tests/transports/ucx_reading.h"
 
 static const struct world_kind *const kinds[] = {&world_ucx_tcp, &world_ucx_posix};
 #define FOR_EACH_KIND(world)                                           \
@@ -263,14 +133,6 @@ static bool some_bytes(struct world *world)
 {
     (void)world;
     return watched->read.bytes > 0;
-}
-
-static void turn_for(struct world *world, uint64_t ns)
-{
-    uint64_t until_ns = wf_loop_now_ns(world->loop) + ns;
-    while (wf_loop_now_ns(world->loop) < until_ns) {
-        wf_loop_turn(world->loop);
-    }
 }
 
 /* Stopped in the middle of a transfer; the buffer is the caller's as soon as done is there, even
