@@ -315,7 +315,7 @@ static uint64_t take(struct reader *r, uint64_t max)
 static struct wf_version take_version(struct reader *r)
 {
     struct wf_version v;
-    v.term = take(r, UINT64_MAX);
+    v.term = take(r, WF_TERM_MAX);
     v.counter = take(r, UINT64_MAX);
     v.step = take(r, UINT64_MAX);
     return v;
@@ -324,7 +324,7 @@ static struct wf_version take_version(struct reader *r)
 static struct wf_round_key take_key(struct reader *r)
 {
     struct wf_round_key key;
-    key.term = take(r, UINT64_MAX);
+    key.term = take(r, WF_TERM_MAX);
     key.epoch = take(r, UINT64_MAX);
     key.models = take(r, UINT64_MAX);
     key.version = take_version(r);
@@ -376,7 +376,7 @@ static void take_engines(struct reader *r, struct wf_journal_record *record)
 static bool decode(struct reader *r, enum wf_journal_kind kind, struct wf_journal_record *record)
 {
     *record = (struct wf_journal_record){.kind = kind};
-    record->term = take(r, UINT64_MAX);
+    record->term = take(r, WF_TERM_MAX);
     record->epoch = take(r, UINT64_MAX);
     switch (kind) {
     case WF_JOURNAL_TERM:

@@ -21,6 +21,13 @@ static enum wf_status bad_field(struct writer *w, const struct wf_field *field, 
                         field->name, found, field->bound);
 }
 
+static enum wf_status bad_term(struct writer *w, const struct wf_field *field, uint64_t found)
+{
+    return wf_error_set(w->error, WF_INVALID,
+                        "frame %s: field %s has term %" PRIu64 ", the limit is %" PRIu64,
+                        w->schema->name, field->name, found, WF_TERM_MAX);
+}
+
 static void write_numbers(struct writer *w, const uint64_t *numbers, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -46,20 +53,30 @@ static void write_hash(struct writer *w, const struct wf_hash *hash)
     msgpack_pack_bin_body(&w->packer, bytes, sizeof bytes);
 }
 
-static void write_key(struct writer *w, const struct wf_round_key *key)
+static enum wf_status write_key(struct writer *w, const struct wf_field *field,
+                                const struct wf_round_key *key)
 {
     uint64_t numbers[WF_KEY_NUMBERS] = {key->term,         key->epoch,           key->models,
                                         key->version.term, key->version.counter, key->version.step,
                                         key->attempt};
+    if (key->term > WF_TERM_MAX || key->version.term > WF_TERM_MAX) {
+        return bad_term(w, field, key->term > WF_TERM_MAX ? key->term : key->version.term);
+    }
     msgpack_pack_array(&w->packer, WF_KEY_NUMBERS);
     write_numbers(w, numbers, WF_KEY_NUMBERS);
+    return WF_OK;
 }
 
-static void write_version(struct writer *w, const struct wf_version *version)
+static enum wf_status write_version(struct writer *w, const struct wf_field *field,
+                                    const struct wf_version *version)
 {
     uint64_t numbers[WF_VERSION_NUMBERS] = {version->term, version->counter, version->step};
+    if (version->term > WF_TERM_MAX) {
+        return bad_term(w, field, version->term);
+    }
     msgpack_pack_array(&w->packer, WF_VERSION_NUMBERS);
     write_numbers(w, numbers, WF_VERSION_NUMBERS);
+    return WF_OK;
 }
 
 static void write_culprit(struct writer *w, const struct wf_culprit *culprit)
@@ -129,11 +146,9 @@ static enum wf_status write_field(struct writer *w, const struct wf_field *field
         write_hash(w, (const struct wf_hash *)at);
         return WF_OK;
     case WF_KIND_KEY:
-        write_key(w, (const struct wf_round_key *)at);
-        return WF_OK;
+        return write_key(w, field, (const struct wf_round_key *)at);
     case WF_KIND_VERSION:
-        write_version(w, (const struct wf_version *)at);
-        return WF_OK;
+        return write_version(w, field, (const struct wf_version *)at);
     case WF_KIND_CULPRIT:
         write_culprit(w, (const struct wf_culprit *)at);
         return WF_OK;

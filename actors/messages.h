@@ -79,7 +79,7 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
  * server's (0 from a peer): a rank that sees a new one stops its unfinished read, then says HELLO.
  */
 #define WF_FIELDS_challenge(F)                                             \
-    F(U64, proto_min, 255) F(U64, proto_max, 255) F(U64, term, UINT64_MAX) \
+    F(U64, proto_min, 255) F(U64, proto_max, 255) F(U64, term, WF_TERM_MAX) \
     F(BYTES, nonce, WF_NONCE_MAX)
 /* The answer to a CHALLENGE with a nonce: I know the job's token (actors/handshake.h). */
 #define WF_FIELDS_prove(F)                                                               \
@@ -96,7 +96,7 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
     F(U64, engine, WF_ENGINES_MAX) F(U64, incarnation, UINT64_MAX) F(TEXT, host, WF_HOST_MAX)  \
     F(U64, pid, UINT32_MAX) F(TEXT, address, WF_ADDRESS_MAX) /* where peers reach this rank */ \
     F(TEXT, group, WF_LABEL_MAX) F(U64, group_rank, WF_RANKS_MAX) F(TEXT, spec, WF_SPEC_MAX)   \
-    F(HASH, model, 0) F(HASH, layout, 0) F(U64, term, UINT64_MAX) /* highest adopted */        \
+    F(HASH, model, 0) F(HASH, layout, 0) F(U64, term, WF_TERM_MAX) /* highest adopted */        \
     F(U64, state, 15) /* enum wf_rank_state or wf_train_state */                               \
     F(KEY, round, 0) /* rk, or the trainer's tk */                                             \
     F(LIST, members, member, WF_RANKS_MAX) /* of that round */                                 \
@@ -109,7 +109,7 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
  * new: it answers JOINED as it is. `committed` is its engine's; `round` the newest round there is.
  */
 #define WF_FIELDS_welcome(F)                                                             \
-    F(U64, term, UINT64_MAX) F(U64, epoch, UINT64_MAX) F(U64, clean, 1) F(KEY, round, 0) \
+    F(U64, term, WF_TERM_MAX) F(U64, epoch, UINT64_MAX) F(U64, clean, 1) F(KEY, round, 0) \
     F(VERSION, committed, 0) F(U64, lease_ns, UINT64_MAX)                                \
     F(U64, sent_ns, UINT64_MAX) /* of the newest heartbeat heard; 0: the HELLO */        \
     F(U64, drop_to_latest, 1)
@@ -119,7 +119,7 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
     F(VERSION, committed, 0) F(U64, serving, 1)
 #define WF_FIELDS_refused(F) F(U64, status, 255) F(TEXT, text, WF_ERROR_TEXT_MAX)
 #define WF_FIELDS_members(F)                                                                  \
-    F(U64, term, UINT64_MAX) F(U64, epoch, UINT64_MAX) F(LIST, groups, group, WF_ENGINES_MAX) \
+    F(U64, term, WF_TERM_MAX) F(U64, epoch, UINT64_MAX) F(LIST, groups, group, WF_ENGINES_MAX) \
     F(LIST, peers, peer, WF_RANKS_MAX)
 #define WF_FIELDS_planned(F)                                                                 \
     F(U64, epoch, UINT64_MAX) F(U64, status, 255) F(TEXT, text, WF_ERROR_TEXT_MAX)           \
@@ -133,12 +133,12 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
     F(U64, sequence, UINT64_MAX) F(U64, sent_ns, UINT64_MAX) \
     F(U64, members, UINT64_MAX) F(KEY, round, 0)
 #define WF_FIELDS_lease(F)                                                          \
-    F(U64, term, UINT64_MAX) F(U64, epoch, UINT64_MAX) F(U64, sequence, UINT64_MAX) \
+    F(U64, term, WF_TERM_MAX) F(U64, epoch, UINT64_MAX) F(U64, sequence, UINT64_MAX) \
     F(U64, sent_ns, UINT64_MAX) /* the heartbeat's, echoed: the lease counts from it */
 /* To train ranks: versions published from now on belong to it, and publishing may begin. `step`:
  * the newest step any train rank has published. Answered by TOLD with version (generation, 0). */
 #define WF_FIELDS_generation(F)                                                              \
-    F(U64, term, UINT64_MAX) F(U64, generation_term, UINT64_MAX) F(U64, counter, UINT64_MAX) \
+    F(U64, term, WF_TERM_MAX) F(U64, generation_term, WF_TERM_MAX) F(U64, counter, UINT64_MAX) \
     F(U64, step, UINT64_MAX)
 #define WF_FIELDS_publish(F)                                               \
     F(VERSION, version, 0) F(TEXT, label, WF_LABEL_MAX) F(HASH, layout, 0) \
@@ -208,7 +208,7 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
  * round_report. `state`: recovering, idle, opened, closing, ending. */
 #define WF_FIELDS_status(F)                                                                     \
     F(TEXT, weft_version, 32) F(TEXT, job, WF_JOB_NAME_MAX) F(TEXT, state, 24)                  \
-    F(U64, term, UINT64_MAX) F(U64, epoch, UINT64_MAX) F(U64, generation, UINT64_MAX)           \
+    F(U64, term, WF_TERM_MAX) F(U64, epoch, UINT64_MAX) F(U64, generation, UINT64_MAX)           \
     F(U64, up_ns, UINT64_MAX) F(U64, agreed, 1) F(HASH, plan, 0) F(U64, plan_ops, UINT64_MAX)   \
     F(U64, plan_bytes, UINT64_MAX) F(VERSION, committed, 0)                                     \
     F(U64, train_ranks, WF_RANKS_MAX) F(U64, infer_ranks, WF_RANKS_MAX)                         \

@@ -190,12 +190,21 @@ static enum wf_status read_hash(struct reader *r, struct wf_hash *hash_out)
     return WF_OK;
 }
 
+static enum wf_status check_terms(struct reader *r, uint64_t a, uint64_t b)
+{
+    uint64_t term = a > b ? a : b;
+    return term <= WF_TERM_MAX ? WF_OK : refuse_number(r, "a term", WF_TERM_MAX, term);
+}
+
 static enum wf_status read_key(struct reader *r, struct wf_round_key *key_out)
 {
     uint64_t n[WF_KEY_NUMBERS];
     enum wf_status status = read_array_of(r, WF_KEY_NUMBERS);
     if (status == WF_OK) {
         status = read_numbers(r, n, WF_KEY_NUMBERS);
+    }
+    if (status == WF_OK) {
+        status = check_terms(r, n[0], n[3]);
     }
     if (status == WF_OK) {
         *key_out = (struct wf_round_key){n[0], n[1], n[2], {n[3], n[4], n[5]}, n[6]};
@@ -209,6 +218,9 @@ static enum wf_status read_version(struct reader *r, struct wf_version *version_
     enum wf_status status = read_array_of(r, WF_VERSION_NUMBERS);
     if (status == WF_OK) {
         status = read_numbers(r, n, WF_VERSION_NUMBERS);
+    }
+    if (status == WF_OK) {
+        status = check_terms(r, n[0], 0);
     }
     if (status == WF_OK) {
         *version_out = (struct wf_version){n[0], n[1], n[2]};

@@ -156,7 +156,7 @@ static void on_frame(struct wf_meta_server *server, const struct wf_wire_msg *wi
         if (conn->kind == WF_CONN_STRANGER && frame.type == WF_FRAME_hello) {
             wf_server_on_hello(server, conn, &frame);
         } else if (conn->kind == WF_CONN_OBSERVER && frame.type == WF_FRAME_status_request) {
-            wf_server_on_status_request(server, conn->id, &frame.status_request);
+            wf_server_on_status_request(server, conn, &frame.status_request);
         } else if (conn->kind == WF_CONN_RANK) {
             expected = on_rank_frame(server, conn->rank, &frame);
         } else {

@@ -116,7 +116,14 @@ void wf_server_drop_silent(struct wf_meta_server *server)
 
 /* --- observers ---------------------------------------------------------------------------------
  */
-/* One that does not read what it asked for is let go: it may come back and see the state then. */
+void wf_server_send_observer(struct wf_meta_server *server, struct wf_server_conn *conn,
+                             struct wf_payload *payload)
+{
+    if (server->env->ops->send_shared(server->env, conn->id, payload) == WF_NO_RESOURCE) {
+        let_go(server, conn, "an observer that does not read what it gets");
+    }
+}
+
 void wf_server_send_observers(struct wf_meta_server *server, enum wf_frame_type type,
                               const void *fields)
 {
@@ -131,10 +138,7 @@ void wf_server_send_observers(struct wf_meta_server *server, enum wf_frame_type 
     while (next != NULL) {
         struct wf_server_conn *conn = next;
         next = conn->after;
-        enum wf_status status = server->env->ops->send_shared(server->env, conn->id, payload);
-        if (status == WF_NO_RESOURCE) {
-            let_go(server, conn, "an observer that does not read what it gets");
-        }
+        wf_server_send_observer(server, conn, payload);
     }
     wf_payload_release(payload);
 }

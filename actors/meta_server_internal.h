@@ -305,6 +305,10 @@ void wf_server_conn_become(struct wf_meta_server *server, struct wf_server_conn 
 void wf_server_conn_forget(struct wf_meta_server *server, uint64_t id);
 void wf_server_conn_drop(struct wf_meta_server *server, uint64_t id); /* closes and forgets it */
 void wf_server_drop_silent(struct wf_meta_server *server); /* strangers whose time is over */
+/* One that does not read what it asked for is let go, and `conn` freed: it may come back and see
+ * the state then. */
+void wf_server_send_observer(struct wf_meta_server *server, struct wf_server_conn *conn,
+                             struct wf_payload *payload);
 void wf_server_send_observers(struct wf_meta_server *server, enum wf_frame_type type,
                               const void *fields);
 
@@ -439,6 +443,8 @@ void wf_server_recover(struct wf_meta_server *server);     /* the state */
 void wf_server_recover_end(struct wf_meta_server *server); /* frees it */
 /* False: this HELLO is not answered (a newer term, or rounds of which there is no record); the
  * server goes above that term, or stops. */
+/* The highest term that a HELLO speaks of. */
+uint64_t wf_server_term_of(const struct wf_frame_hello *hello);
 bool wf_server_may_hear(struct wf_meta_server *server, const struct wf_frame_hello *hello);
 /* A rank that was admitted: what it remembers. False: its WELCOME has to wait. */
 bool wf_server_hear(struct wf_meta_server *server, struct wf_server_rank *rank,
@@ -459,7 +465,7 @@ bool wf_server_is_away(struct wf_meta_server *server);
  */
 /* A round has ended: round.report is complete. */
 void wf_server_remember_round(struct wf_meta_server *server);
-void wf_server_on_status_request(struct wf_meta_server *server, uint64_t conn,
+void wf_server_on_status_request(struct wf_meta_server *server, struct wf_server_conn *conn,
                                  const struct wf_frame_status_request *request);
 
 /* --- meta_server_report.c ----------------------------------------------------------------------

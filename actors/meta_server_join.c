@@ -110,6 +110,12 @@ static enum wf_status check_hello(const struct wf_meta_server *server,
                             "this MetaServer serves job \"%s\", not \"%s\": check the address",
                             server->job, hello->job);
     }
+    if (wf_server_term_of(hello) >= WF_TERM_MAX) {
+        return wf_error_set(error, WF_REFUSED,
+                            "it remembers term %" PRIu64 ", the last that there is: no server "
+                            "can be above it; start the whole job anew",
+                            wf_server_term_of(hello));
+    }
     if (server->state >= WF_SERVER_ENDING) {
         return wf_error_set(error, WF_CLOSED, "the job is over: %.900s", server->end.text);
     }

@@ -100,7 +100,15 @@ static void adopt_round(struct wf_meta_server *server)
 static bool begin_term(struct wf_meta_server *server, uint64_t above)
 {
     uint64_t wall = server->env->ops->wall_s(server->env);
-    server->term = 1 + (above > wall ? above : wall);
+    uint64_t below = later(above, wall);
+    if (below >= WF_TERM_MAX) {
+        wf_server_stop(server, WF_REFUSED,
+                       "term %" PRIu64 " is the last that there is, and this server's would have "
+                       "to be above it: start the whole job anew, in an empty folder",
+                       below);
+        return false;
+    }
+    server->term = 1 + below;
     return wf_server_journal(server, &(struct wf_journal_record){.kind = WF_JOURNAL_TERM});
 }
 
@@ -228,6 +236,11 @@ static bool remembers_unknown(const struct wf_meta_server *server,
     }
     return !is_recorded(server, &hello->round) || !is_recorded(server, &hello->aborted) ||
            newest > later(server->found_term, server->term);
+}
+
+uint64_t wf_server_term_of(const struct wf_frame_hello *hello)
+{
+    return later(hello->term, newest_remembered(hello));
 }
 
 bool wf_server_may_hear(struct wf_meta_server *server, const struct wf_frame_hello *hello)

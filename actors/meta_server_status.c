@@ -252,14 +252,19 @@ void wf_meta_server_status_fini(struct wf_frame_status *status)
     *status = (struct wf_frame_status){0};
 }
 
-void wf_server_on_status_request(struct wf_meta_server *server, uint64_t conn,
+void wf_server_on_status_request(struct wf_meta_server *server, struct wf_server_conn *conn,
                                  const struct wf_frame_status_request *request)
 {
     struct wf_frame_status status;
     wf_meta_server_status(server, (uint32_t)request->ranks, &status);
-    while (wf_frame_send(server->env, conn, WF_FRAME_status, &status, -1) == WF_NO_RESOURCE &&
+    struct wf_payload *payload = NULL;
+    while (wf_frame_payload(WF_FRAME_status, &status, &payload, NULL) == WF_NO_RESOURCE &&
            status.ranks_count > 0) {
         status.ranks_count /= 2; /* more than fit into one frame */
+    }
+    if (payload != NULL) {
+        wf_server_send_observer(server, conn, payload);
+        wf_payload_release(payload);
     }
     wf_meta_server_status_fini(&status);
 }

@@ -19,6 +19,9 @@ enum {
     WF_MODELS_MAX = 32,
 };
 
+/* A server's term is above all that it hears of: bounded, so that one is left above. */
+#define WF_TERM_MAX ((uint64_t)INT64_MAX)
+
 /* (generation, step), ordered lexicographically; all zero is "none". Text: "term.counter.step". */
 struct wf_version {
     uint64_t term, counter, step;

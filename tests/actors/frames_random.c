@@ -38,13 +38,13 @@ static void random_culprit(uint64_t *s, struct wf_culprit *culprit)
 
 static struct wf_version random_version(uint64_t *s)
 {
-    return (struct wf_version){random_upto(s, UINT64_MAX), random_upto(s, UINT64_MAX),
+    return (struct wf_version){random_upto(s, WF_TERM_MAX), random_upto(s, UINT64_MAX),
                                random_upto(s, UINT64_MAX)};
 }
 
 static struct wf_round_key random_key(uint64_t *s)
 {
-    return (struct wf_round_key){random_upto(s, UINT64_MAX), random_upto(s, UINT64_MAX),
+    return (struct wf_round_key){random_upto(s, WF_TERM_MAX), random_upto(s, UINT64_MAX),
                                  random_upto(s, UINT64_MAX), random_version(s),
                                  random_upto(s, UINT64_MAX)};
 }

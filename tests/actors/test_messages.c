@@ -174,6 +174,39 @@ static const struct refused_row refused_rows[] = {
      "9101"
      "91cd2000",
      "frame decide, field engines[1].engine: expected an integer up to 4096, found 8192"},
+    {"no term is left above",
+     "95"
+     "01"
+     "0101"
+     "cfffffffffffffffff"
+     "c400",
+     "frame challenge, field term: expected an integer up to 9223372036854775807, found "
+     "18446744073709551615"},
+    {"no term is left above a key's",
+     "93"
+     "0e"
+     "97"
+     "cf8000000000000000"
+     "010101010101"
+     "90",
+     "frame decide, field round: expected a term up to 9223372036854775807, found "
+     "9223372036854775808"},
+    {"no term is left above a key's version's",
+     "93"
+     "0e"
+     "97"
+     "010101"
+     "cf8000000000000000"
+     "010101"
+     "90",
+     "frame decide, field round: expected a term up to 9223372036854775807"},
+    {"no term is left above a version's",
+     "92"
+     "0b"
+     "93"
+     "cf8000000000000000"
+     "0101",
+     "frame idle, field version: expected a term up to 9223372036854775807"},
     {"key too short",
      "93"
      "0e"
@@ -207,6 +240,19 @@ Test(messages, refusals_name_the_frame_and_the_field)
                   error.text);
         cr_expect_null(frame.memory, "%s", row->name);
     }
+}
+
+Test(messages, our_own_term_over_its_bound_is_not_sent)
+{
+    struct wf_frame_decide decide = {.round = {.version = {.term = WF_TERM_MAX + 1}}};
+    struct wf_frame_idle idle = {.version = {.term = WF_TERM_MAX + 1}};
+    uint8_t *bytes = NULL;
+    size_t len = 0;
+    struct wf_error error = {0};
+    cr_assert_eq(wf_frame_encode(WF_FRAME_decide, &decide, &bytes, &len, &error), WF_INVALID);
+    cr_assert_not_null(strstr(error.text, "frame decide: field round has term"), "%s", error.text);
+    cr_assert_eq(wf_frame_encode(WF_FRAME_idle, &idle, &bytes, &len, &error), WF_INVALID);
+    cr_assert_not_null(strstr(error.text, "frame idle: field version has term"), "%s", error.text);
 }
 
 Test(messages, our_own_field_over_its_bound_is_not_sent)

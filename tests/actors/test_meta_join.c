@@ -31,6 +31,14 @@ static void no_such_rank(struct wf_frame_hello *hello)
 {
     hello->rank = 7;
 }
+static void last_term(struct wf_frame_hello *hello)
+{
+    hello->term = WF_TERM_MAX;
+}
+static void round_of_the_last_term(struct wf_frame_hello *hello)
+{
+    hello->round.term = WF_TERM_MAX;
+}
 static void wrong_engine(struct wf_frame_hello *hello)
 {
     hello->engine = 1;
@@ -43,6 +51,8 @@ static const struct {
 } refused_rows[] = {
     {"another job", other_job, "this MetaServer serves job \"world\", not \"another\""},
     {"another protocol", other_protocol, "protocol versions 9 to 9 are spoken there, 1 to 1 here"},
+    {"the last term", last_term, "it remembers term 9223372036854775807, the last that there is"},
+    {"a round of the last term", round_of_the_last_term, "the last that there is"},
     {"no such rank", no_such_rank, "infer rank 7 was refused: this job has infer ranks 0 to 1"},
     {"wrong engine", wrong_engine,
      "infer rank 0 says it is in engine 1, this job has it in "

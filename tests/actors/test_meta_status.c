@@ -137,3 +137,48 @@ Test(meta_status, keeps_as_many_rounds_as_it_says)
     wf_meta_server_status_fini(&status);
     world_close(&w);
 }
+
+/* --- an observer that does not read ------------------------------------------------------------
+ */
+static struct {
+    struct wf_env_ops ops, real;
+    uint64_t full; /* the connection */
+    uint32_t tries;
+} queue;
+
+static enum wf_status send_to_full(struct wf_env *env, uint64_t conn, const void *bytes, size_t len,
+                                   int fd)
+{
+    queue.tries += conn == queue.full;
+    return conn == queue.full ? WF_NO_RESOURCE : queue.real.send(env, conn, bytes, len, fd);
+}
+
+static enum wf_status send_shared_to_full(struct wf_env *env, uint64_t conn,
+                                          struct wf_payload *payload)
+{
+    queue.tries += conn == queue.full;
+    return conn == queue.full ? WF_NO_RESOURCE : queue.real.send_shared(env, conn, payload);
+}
+
+Test(meta_status, an_observer_that_asks_and_does_not_read_is_let_go)
+{
+    world_open(&w, 1, 2, NULL);
+    world_start(&w);
+    struct puppet *guest = world_guest(&w, NULL);
+    puppet_connect(guest);
+    world_run(&w, 50 * PUPPET_MS);
+    struct wf_env *env = w.server->env;
+    queue.real = queue.ops = *env->ops;
+    queue.ops.send = send_to_full;
+    queue.ops.send_shared = send_shared_to_full;
+    queue.full = w.server->conns[WF_CONN_OBSERVER].first->id;
+    env->ops = &queue.ops;
+    const struct wf_frame_status_request request = {.ranks = 3};
+    puppet_send(guest, WF_FRAME_status_request, &request);
+    world_run(&w, 50 * PUPPET_MS);
+    cr_expect_eq(queue.tries, 1, "made %u times", queue.tries);
+    cr_expect(guest->closed);
+    cr_expect_eq(w.server->conns[WF_CONN_OBSERVER].count, 0);
+    env->ops = &queue.real;
+    world_close(&w);
+}

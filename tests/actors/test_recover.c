@@ -222,3 +222,24 @@ Test(recover, a_copy_of_a_journal_is_not_trusted)
         world_close(&w);
     }
 }
+
+Test(recover, no_server_follows_the_last_term)
+{
+    world_open(&w, 1, 1, NULL);
+    static const uint32_t engine_of[] = {0};
+    const struct wf_journal_state found = {.term = WF_TERM_MAX, .epoch = 1};
+    const struct wf_server_options options = {.job = "job",
+                                              .listen = "another",
+                                              .train_ranks = 1,
+                                              .infer_ranks = 1,
+                                              .engines = 1,
+                                              .engine_of = engine_of,
+                                              .timeouts = wf_timeouts_default,
+                                              .found = &found};
+    struct wf_meta_server *server = NULL;
+    char bound[WF_ADDRESS_MAX];
+    struct wf_error error = {0};
+    cr_assert_eq(wf_meta_server_new(w.server_loop, &options, bound, &server, &error), WF_REFUSED);
+    cr_assert_not_null(strstr(error.text, "is the last that there is"), "%s", error.text);
+    world_close(&w);
+}
