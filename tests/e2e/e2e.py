@@ -378,6 +378,8 @@ def case_bad_input():
             ("unknown key", work.job(extra="polcy: {}\n"), 2, "policy"),
             ("more engines than possible", work.job(infer="vllm:tp=1,engines=5000", name="d"), 2, "at most"),
             ("a trainer as an engine", work.job(infer="megatron:tp=1", name="e"), 2, "vllm"),
+            ("a fault of no rank", work.job(extra="faults: [{kind: drop, at: 1, ranks: [1, 99]}]\n", name="f"), 2,
+             "faults[0].ranks: 99: the job has infer ranks 0 to 3"),
         ]
         for name, job, wanted, says in rows:
             done = weft("run", job, "--json", work.path("out.json"))

@@ -207,6 +207,22 @@ static enum wf_status load_specs(struct wf_run_setup *setup, struct wf_error *er
     return WF_OK;
 }
 
+/* A fault of a rank that is not there would never come, and nobody would notice. */
+static enum wf_status check_fault_ranks(const struct wf_run_setup *setup, struct wf_error *error)
+{
+    for (uint32_t i = 0; i < setup->job.fault_count; i++) {
+        const struct wf_job_fault *fault = &setup->job.faults[i];
+        for (uint32_t k = 0; k < fault->rank_count; k++) {
+            if (fault->ranks[k] >= setup->infer_ranks) {
+                return wf_error_set(error, WF_INVALID,
+                                    "faults[%u].ranks: %u: the job has infer ranks 0 to %u", i,
+                                    fault->ranks[k], setup->infer_ranks - 1);
+            }
+        }
+    }
+    return WF_OK;
+}
+
 enum wf_status wf_run_setup_load(const char *job_path, struct wf_run_setup *setup_out,
                                  bool *usage_out, struct wf_error *error)
 {
@@ -224,6 +240,9 @@ enum wf_status wf_run_setup_load(const char *job_path, struct wf_run_setup *setu
     if (status == WF_OK) {
         *usage_out = true;
         status = load_specs(setup, error);
+    }
+    if (status == WF_OK) {
+        status = check_fault_ranks(setup, error);
     }
     if (status != WF_OK) {
         wf_run_setup_fini(setup);
