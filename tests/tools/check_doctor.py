@@ -42,6 +42,10 @@ def check_schema(report):
         check(one["state"] == "ok" or one["costs"] or one["group"] == "libraries", f"{one['id']} says what it costs", one)
 
 
+def soft_descriptors():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, 8192))
+
+
 def set_limits(*pairs):
     def apply():
         for kind, value in pairs:
@@ -76,11 +80,15 @@ def main():
     poor = dict(os.environ, WEFT_UCX_LIBRARY="/nonexistent/libucp.so.0", TMPDIR="/nonexistent")
     _, _, found = findings(env=poor, before=set_limits((resource.RLIMIT_NOFILE, 64), (resource.RLIMIT_MEMLOCK, 0)))
     check(found["descriptors"]["state"] == "slow" and "64" in found["descriptors"]["found"], "few descriptors")
+    check("LimitNOFILE" in found["descriptors"]["do"], "and where the hard limit is set", found["descriptors"])
     check("0 bytes" in found["memlock"]["found"], "no locked memory is said")
     check(found["cores"]["value"] == 1 and "cores.one" in found, "one core")
     check(found["ucx"]["state"] == "missing" and "/nonexistent" in found["ucx"]["found"], "a UCX that is not there")
     check(found["tmp"]["state"] == "slow" and "/nonexistent" in found["tmp"]["found"], "no temporary folder")
     check(doctor("--json", "/nonexistent/d.json", env=poor).returncode == 1, "a file that cannot be written is an error")
+
+    _, _, found = findings(before=soft_descriptors)
+    check(found["descriptors"]["state"] == "ok" and "8192" in found["descriptors"]["found"], "a low soft limit is no matter")
 
     status, report, found = findings(before=set_limits((resource.RLIMIT_FSIZE, 1 << 20)))
     check(status == 1 and report["fit"] is False and found["memfd"]["state"] == "missing", "files too small", report)
@@ -92,7 +100,21 @@ def main():
         status, report, found = findings(wrap=wrap, env=poor)
         check(status == 0 and found["dev_shm"]["state"] == "slow", "a small read-only /dev/shm", found["dev_shm"])
         check(found["nic"]["state"] == "missing" and found["tcp"]["state"] == "missing", "no network at all", report)
+        check("loopback" in found["tcp"]["found"] and "unreachable" in found["tcp"]["found"], "and why", found["tcp"])
         check_schema(report)
+        with tempfile.NamedTemporaryFile("w", suffix="-hosts") as hosts:
+            hosts.write(f"127.0.1.1 {os.uname().nodename}\n")
+            hosts.flush()
+            _, _, found = findings(env=poor, wrap=["unshare", "--mount", "sh", "-c",
+                                                   f"mount --bind {hosts.name} /etc/hosts && exec \"$0\" \"$@\""])
+            check(found["host_name"]["state"] == "slow" and "127.0.1.1" in found["host_name"]["found"],
+                  "a name that is loopback is refused as a server would", found["host_name"])
+            hosts.write(f"192.0.2.7 {os.uname().nodename}\n")
+            hosts.flush()
+            _, _, found = findings(env=poor, wrap=["unshare", "--mount", "sh", "-c",
+                                                   f"mount --bind {hosts.name} /etc/hosts && exec \"$0\" \"$@\""])
+            check(found["host_name"]["state"] == "ok" and "192.0.2.7" in found["host_name"]["found"],
+                  "one that has another address too is not", found["host_name"])
     else:
         print("  skipped: no namespaces for this user")
 

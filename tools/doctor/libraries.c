@@ -205,11 +205,15 @@ static void look_at_cuda(struct wf_doctor *doctor)
         get_version(&version);
         get_count(&devices);
     }
-    struct wf_finding *finding = wf_doctor_add(
-        doctor, "cuda", code == 0 ? WF_DOCTOR_OK : WF_DOCTOR_MISSING,
-        code == 0 ? "CUDA driver %d.%d with %d devices; this version of Weft moves host memory only"
-                  : "CUDA: the driver's library is here but does not start (%d; devices %d.%d)",
-        code == 0 ? version / 1000 : code, version % 1000 / 10, devices);
+    struct wf_finding *finding =
+        code == 0
+            ? wf_doctor_add(doctor, "cuda", WF_DOCTOR_OK,
+                            "CUDA driver %d.%d with %d devices; this version of Weft moves host "
+                            "memory only",
+                            version / 1000, version % 1000 / 10, devices)
+            : wf_doctor_add(doctor, "cuda", WF_DOCTOR_MISSING,
+                            "CUDA: the driver's library is here but does not start (error %d)",
+                            code);
     wf_doctor_value(finding, devices, "devices");
     void *runtime = load_first(runtimes);
     int (*runtime_version)(int *) =

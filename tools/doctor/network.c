@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
@@ -16,8 +15,15 @@
 #include <unistd.h>
 
 #include "tools/doctor/doctor.h"
+#include "tools/run/reach.h"
 
-enum { BUFFER_BYTES = 1 << 20, TCP_PASSES = 192, WARM_PASSES = 32, INTERFACES_MAX = 64 };
+enum {
+    BUFFER_BYTES = 1 << 20,
+    TCP_PASSES = 192,
+    WARM_PASSES = 32,
+    INTERFACES_MAX = 64,
+    ANY_PORT = 22
+};
 
 #define SLOW_BUFFER_BYTES (UINT64_C(4) << 20)
 
@@ -99,30 +105,25 @@ static void look_at_interfaces(struct wf_doctor *doctor)
     }
 }
 
+/* Asks what a server asks that is told to listen at this host's name. */
 static void look_at_name(struct wf_doctor *doctor)
 {
-    char host[256] = "";
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found = NULL;
+    char host[256] = "", listen[300], reached[WF_ADDRESS_MAX];
+    struct wf_error error;
     gethostname(host, sizeof host - 1);
-    int code = getaddrinfo(host, NULL, &hints, &found);
-    bool loopback = false;
-    char addresses[200] = "";
-    for (const struct addrinfo *one = found; code == 0 && one != NULL; one = one->ai_next) {
-        add_address(addresses, sizeof addresses, one->ai_addr);
-        loopback = loopback || strncmp(addresses, "127.", 4) == 0 || strcmp(addresses, "::1") == 0;
+    snprintf(listen, sizeof listen, "tcp:%s:%d", host, ANY_PORT);
+    bool good = wf_reach_own(listen, reached, &error) == WF_OK;
+    if (good) {
+        *strrchr(reached, ':') = '\0'; /* the port means nothing here */
+        wf_doctor_add(doctor, "host_name", WF_DOCTOR_OK, "this host's name %s is %s", host,
+                      reached + strlen("tcp:"));
+        return;
     }
-    struct wf_finding *finding = wf_doctor_add(
-        doctor, "host_name", code != 0 || loopback ? WF_DOCTOR_SLOW : WF_DOCTOR_OK,
-        "this host's name %s is %s", host, code != 0 ? gai_strerror(code) : addresses);
-    if (code != 0 || loopback) {
-        wf_doctor_costs(finding, "a server that is told to listen at that name is refused: others "
-                                 "could not reach it");
-        wf_doctor_remedy(finding, "write the address in the network into server.listen, or correct "
-                                  "/etc/hosts");
-    }
-    if (found != NULL) {
-        freeaddrinfo(found);
-    }
+    struct wf_finding *finding = wf_doctor_add(doctor, "host_name", WF_DOCTOR_SLOW,
+                                               "this host's name %s: %s", host, error.text);
+    wf_doctor_costs(finding, "a server that is told to listen at that name is refused");
+    wf_doctor_remedy(finding, "write the address in the network into server.listen, or correct "
+                              "/etc/hosts");
 }
 
 /* --- TCP -------------------------------------------------------------------------------------- */
@@ -154,7 +155,8 @@ static double push(int fd, const uint8_t *buffer)
     return (double)TCP_PASSES * BUFFER_BYTES / ((double)(wf_look_now_ns() - start) * 1e-9);
 }
 
-/* One stream over loopback to a child; `congestion` NULL: the system's choice. 0: failed. */
+/* One stream over loopback to a child; `congestion` NULL: the system's choice. 0: failed, and errno
+ * says why. */
 static double loopback_rate(const char *congestion)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -178,6 +180,7 @@ static double loopback_rate(const char *congestion)
     if (pid > 0 && connect(fd, (struct sockaddr *)&at, len) == 0) {
         rate = push(fd, buffer);
     }
+    int saved = errno;
     if (fd >= 0) {
         close(fd);
     }
@@ -190,6 +193,7 @@ static double loopback_rate(const char *congestion)
         }
     }
     free(buffer);
+    errno = saved;
     return rate;
 }
 
@@ -198,11 +202,12 @@ static void look_at_tcp(struct wf_doctor *doctor)
     char chosen[40] = "unknown", line[120];
     wf_look_line("/proc/sys/net/ipv4/tcp_congestion_control", chosen, sizeof chosen);
     double rate = loopback_rate(NULL);
+    int saved = errno;
     double cubic = strcmp(chosen, "cubic") != 0 ? loopback_rate("cubic") : 0;
     bool slow = cubic * 0.85 > rate;
     if (rate <= 0) {
         struct wf_finding *finding = wf_doctor_add(doctor, "tcp", WF_DOCTOR_MISSING,
-                                                   "TCP over loopback: %s", strerror(errno));
+                                                   "TCP over loopback: %s", strerror(saved));
         wf_doctor_costs(finding, "jobs over unix sockets only");
         return;
     }

@@ -149,28 +149,28 @@ static void look_at_pidfd(struct wf_doctor *doctor)
     wf_doctor_remedy(finding, "Linux 5.3 or newer, a seccomp profile with pidfd_open");
 }
 
+/* Every command of weft begins with the hard limit as its own. */
 static void look_at_descriptors(struct wf_doctor *doctor)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
         return;
     }
-    bool low = limit.rlim_cur < WANTED_DESCRIPTORS;
+    unsigned long long most = (unsigned long long)limit.rlim_max;
+    bool low = most < WANTED_DESCRIPTORS;
     struct wf_finding *finding =
         wf_doctor_add(doctor, "descriptors", low ? WF_DOCTOR_SLOW : WF_DOCTOR_OK,
-                      "open files (ulimit -n): %llu, of at most %llu",
-                      (unsigned long long)limit.rlim_cur, (unsigned long long)limit.rlim_max);
-    wf_doctor_value(finding, (double)limit.rlim_cur, "descriptors");
+                      "open files (ulimit -Hn): %llu, the hard limit", most);
+    wf_doctor_value(finding, (double)most, "descriptors");
     if (low) {
         wf_doctor_costs(finding,
                         "a server needs one for each rank and one for each who knocks; a "
                         "rank one for each peer: jobs of more than about %llu ranks are "
                         "refused",
-                        (unsigned long long)(limit.rlim_cur > 64 ? limit.rlim_cur - 64 : 0));
-        wf_doctor_remedy(finding, "ulimit -n %llu",
-                         (unsigned long long)(limit.rlim_max > WANTED_DESCRIPTORS
-                                                  ? 65536 < limit.rlim_max ? 65536 : limit.rlim_max
-                                                  : WANTED_DESCRIPTORS));
+                        most > 64 ? most - 64 : 0);
+        wf_doctor_remedy(finding,
+                         "raise the hard limit where it is set: LimitNOFILE= of a systemd unit, "
+                         "nofile in /etc/security/limits.conf, docker run --ulimit nofile=65536");
     }
 }
 
