@@ -6,33 +6,38 @@
 #   tools/test.sh --minimal   a build with every optional library off, and what shows that it runs
 #   tools/test.sh --ci        all three, one after the other
 #
-# Ends with "N passed, N failed" and exits 0 only if none failed.
+# Ends with the names of tests that this machine cannot run, if any, and "N passed, N failed"; exits 0
+# only if none failed.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tools/lib.sh
 
-passed=0 failed=0
+passed=0 failed=0 skipped=
 
-# Adds the counts of the meson run in folder $1.
+# Adds the counts of the meson run in folder $1, and the names of what was skipped.
 count() {
-    local counts
-    counts=$(python3 - "$1/meson-logs/testlog.json" <<'PY'
+    local good bad names
+    read -r good bad names < <(python3 - "$1/meson-logs/testlog.json" <<'PY'
 import json, sys
 good = bad = 0
+skipped = []
 try:
     for line in open(sys.argv[1]):
-        result = json.loads(line)["result"]
-        if result in ("OK", "EXPECTEDFAIL"):
+        test = json.loads(line)
+        if test["result"] in ("OK", "EXPECTEDFAIL"):
             good += 1
-        elif result != "SKIP":
+        elif test["result"] == "SKIP":
+            skipped.append(test["name"].split(" / ")[-1])
+        else:
             bad += 1
 except OSError:
     bad += 1
-print(good, bad)
+print(good, bad, *skipped)
 PY
 )
-    passed=$((passed + ${counts% *}))
-    failed=$((failed + ${counts#* }))
+    passed=$((passed + good))
+    failed=$((failed + bad))
+    [ -z "$names" ] || skipped="$skipped${skipped:+$'\n'}skipped in $1: ${names// /, }"
 }
 
 # build FOLDER [meson option...]: a build that fails counts as one failure.
@@ -98,7 +103,7 @@ case "${1:-}" in
 --minimal) runs=run_minimal ;;
 --ci) runs="run_plain run_minimal run_sanitized" ;;
 *)
-    sed -n '2,9p' "$0" | sed 's/^# \{0,1\}//' >&2
+    sed -n '2,10p' "$0" | sed 's/^# \{0,1\}//' >&2
     exit 2
     ;;
 esac
@@ -107,5 +112,6 @@ for each in $runs; do
     $each
 done
 echo
+[ -z "$skipped" ] || echo "$skipped"
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
