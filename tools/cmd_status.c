@@ -208,6 +208,8 @@ static void tell_secret(const struct wf_token *token)
     wf_token_derive(token, WF_TOKEN_FOR_WATCHING, &secret);
     wf_token_format(&secret, text);
     printf("%s\n", text);
+    wf_token_wipe(&secret);
+    explicit_bzero(text, sizeof text);
 }
 
 /* --- the whole -------------------------------------------------------------------------------- */

@@ -58,6 +58,7 @@ static enum wf_status load_fd(int fd, const char *path, struct wf_token *token_o
         return wf_error_set(error, WF_IO, "token file %s: %s", path, strerror(errno));
     }
     status = wf_token_parse(text, (size_t)len, token_out, error);
+    explicit_bzero(text, sizeof text);
     if (status != WF_OK) {
         wf_error_prefix(error, "token file %s", path);
     }
@@ -231,7 +232,7 @@ static enum wf_status make_token(const char *path, struct wf_env *env, struct wf
     snprintf(made, sizeof made, "%s.%d.new", path, (int)getpid());
     unlink(made); /* of an earlier process with this number */
     enum wf_status status = write_new(made, text, error);
-    memset(text, 0, sizeof text);
+    explicit_bzero(text, sizeof text);
     if (status == WF_OK && link(made, path) != 0 && errno != EEXIST) {
         status = wf_error_set(error, WF_IO, "cannot make %s: %s", path, strerror(errno));
     }

@@ -50,12 +50,10 @@ bool wf_http_is_authorized(const char *authorization, const struct wf_token *tok
     if (bearer != NULL) {
         return is_secret(bearer, token);
     }
-    if (basic == NULL || !wf_token_base64(basic, pair, sizeof pair)) {
-        return false;
-    }
-    const char *colon = strchr(pair, ':');
+    bool good = basic != NULL && wf_token_base64(basic, pair, sizeof pair);
+    const char *colon = good ? strchr(pair, ':') : NULL;
     bool is_it = colon != NULL && is_secret(colon + 1, token);
-    memset(pair, 0, sizeof pair);
+    explicit_bzero(pair, sizeof pair);
     return is_it;
 }
 
