@@ -156,7 +156,7 @@ def case_paused():
 
 
 def case_journal_again():
-    """A job file's journal serves one job after another; a full disk stops the server and not the ranks."""
+    """A job file's journal serves one job after another; a folder that cannot be made is named."""
     with Work() as work:
         journal = work.path("journal")
         path = work.job(**SMALL, versions=2, extra=BRIEF + f"server: {{journal: {journal}}}\n")

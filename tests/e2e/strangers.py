@@ -60,7 +60,7 @@ def case_strangers():
         job = work.job(train="megatron:tp=2", infer="vllm:tp=2", versions=15, extra=extra)
         other = work.job(train="megatron:tp=2", infer="vllm:tp=2", name="other", job="other")
         running = Watched(job)
-        running.until("2/12|version 2")
+        running.until(r"version 2 of \d+ committed")
         address = server_address(running.process.pid)
         refused = weft("run", job, "--rank", "infer:1", "--server", address, "--token-file", wrong)
         check(refused.returncode == 1 and "did not prove" in refused.stderr, "a wrong token is refused", refused.stderr)
