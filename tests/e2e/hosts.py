@@ -185,6 +185,10 @@ def case_refused():
         os.environ["WEFT_RSH"] = "/nonexistent/rsh"
         done = e2e.weft("run", work.job_path, "--hosts", work.list)
         check(done.returncode == 1 and "on far1" in done.stderr and "127" in done.stderr, "no remote shell", done.stderr)
+        for name, shell in (("long", "x" * 1100), ("of many words", "x " * 25)):
+            os.environ["WEFT_RSH"] = work.rsh + " " + shell
+            done = e2e.weft("run", work.job_path, "--hosts", work.list)
+            check(done.returncode == 1 and "WEFT_RSH: expected at most 24 words" in done.stderr, f"a remote shell that is {name}", done.stderr)
         os.environ["WEFT_RSH"] = work.rsh
         os.environ["WEFT_REMOTE"] = "/nonexistent/weft"
         done = e2e.weft("run", work.job_path, "--hosts", work.list)

@@ -128,5 +128,15 @@ Test(part, two_starts_on_one_host_do_not_meet)
         WF_OK);
     cr_expect_eq(parts[0].kind, WF_RUN_OBSERVER, "an observer is no rank");
     cr_expect_str_eq(parts[0].server, "tcp:s:1");
+    static const char *const unsaid[] = {"tcp:*:7000", "tcp:localhost:0", "unix:*"};
+    for (size_t i = 0; i < sizeof unsaid / sizeof unsaid[0]; i++) {
+        wish.server = NULL;
+        snprintf(setup->job.server.listen, sizeof setup->job.server.listen, "%s", unsaid[i]);
+        enum wf_status status =
+            wf_run_part_find(setup, &wish, lookup, (void *)(uintptr_t)starts[0], &parts[0], &error);
+        cr_expect_eq(status, WF_INVALID, "%s", unsaid[i]);
+        cr_expect_not_null(strstr(error.text, "--observe needs --server"), "%s", error.text);
+        cr_expect_not_null(strstr(error.text, unsaid[i]), "%s", error.text);
+    }
     free(setup);
 }

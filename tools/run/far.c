@@ -135,22 +135,43 @@ static enum wf_status program_path(char out[PATH_MAX], struct wf_error *error)
     return WF_OK;
 }
 
+/* WEFT_RSH or ssh, cut into words, which lie in `text`; gives how many. */
+static enum wf_status shell_words(char text[SHELL_TEXT_MAX], const char **words, int *count_out,
+                                  struct wf_error *error)
+{
+    const char *given = getenv("WEFT_RSH");
+    int count = 0;
+    bool is_given = given != NULL && given[0] != '\0';
+    bool fits =
+        snprintf(text, SHELL_TEXT_MAX, "%s", is_given ? given : REMOTE_SHELL) < SHELL_TEXT_MAX;
+    for (char *rest = text, *word; fits && (word = strsep(&rest, " ")) != NULL;) {
+        if (word[0] != '\0') {
+            fits = count < SHELL_WORDS_MAX;
+            words[fits ? count++ : 0] = word;
+        }
+    }
+    *count_out = count;
+    return fits ? WF_OK
+                : wf_error_set(
+                      error, WF_INVALID,
+                      "WEFT_RSH: expected at most %d words in %d bytes, found more: put them "
+                      "into a script, or into ssh's configuration",
+                      SHELL_WORDS_MAX, SHELL_TEXT_MAX - 1);
+}
+
 enum wf_status wf_far_start(struct wf_children *all, struct wf_child *child,
                             const struct wf_run_host *host, const char *const *arguments,
                             const struct wf_token *token, struct wf_far_output *output,
                             struct wf_error *error)
 {
-    const char *given = getenv("WEFT_RSH"), *words[SHELL_WORDS_MAX + 3];
+    const char *words[SHELL_WORDS_MAX + 3];
     char shell[SHELL_TEXT_MAX], program[PATH_MAX], line[WF_TOKEN_TEXT + 16];
     char command[WF_FAR_COMMAND_MAX], secret[WF_TOKEN_TEXT];
     int count = 0, ends[2];
-    snprintf(shell, sizeof shell, "%s", given != NULL && given[0] != '\0' ? given : REMOTE_SHELL);
-    for (char *rest = shell, *word; (word = strsep(&rest, " ")) != NULL;) {
-        if (word[0] != '\0' && count < SHELL_WORDS_MAX) {
-            words[count++] = word;
-        }
+    enum wf_status status = shell_words(shell, words, &count, error);
+    if (status == WF_OK) {
+        status = program_path(program, error);
     }
-    enum wf_status status = program_path(program, error);
     if (status == WF_OK && !wf_far_command(program, arguments, command)) {
         status = wf_error_set(error, WF_INVALID, "the command for %s is too long", host->name);
     }

@@ -4,9 +4,10 @@
  *
  *   NAME [slots=N] [side=train|infer] [address=A]
  *
- * NAME is what the host is called in the job (equal names are one host); A is what the remote shell
- * connects to (default NAME); N bounds the ranks placed there; `side` keeps the host for one side.
- * The name localhost is this host, where processes are started without a remote shell.
+ * NAME is what the host is called in the job (a second line of a name is refused); A is what the
+ * remote shell connects to (default NAME); N bounds the ranks placed there; `side` keeps the host
+ * for one side. The name localhost is this host, where processes are started without a remote
+ * shell.
  *
  * Train ranks fill the hosts in the list's order, in blocks: as many as the slots allow, or an
  * equal share where no slots are given. An engine goes whole to the host with the most room; only

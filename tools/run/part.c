@@ -92,6 +92,13 @@ static enum wf_status find_server(const struct wf_run_setup *setup, const struct
         setup->job.server.listen[0] != '\0'
             ? address_for(setup->job.server.listen, place, started, part->server, error)
             : derive_address(setup, place, ranks, part->server, error);
+    if (status != WF_OK && wish->observe) {
+        return wf_error_set(
+            error, WF_INVALID,
+            "--observe needs --server ADDRESS: server.listen: %s does not say where "
+            "others reach the server",
+            setup->job.server.listen);
+    }
     if (status == WF_OK && part->kind == WF_RUN_RANK && part->side == WF_TRAIN && part->rank == 0) {
         part->kind = WF_RUN_LEADER;
         snprintf(part->listen, sizeof part->listen, "%s",
@@ -127,7 +134,6 @@ enum wf_status wf_run_part_find(const struct wf_run_setup *setup, const struct w
     part.side = train ? WF_TRAIN : WF_INFER;
     part.rank = train || started == WF_PART_INFER ? place.rank : place.rank - setup->train_ranks;
     part.local_world = place.local_world;
-    snprintf(part.why, sizeof part.why, "%s: %s", wf_launcher_name(place.launcher), place.said);
     enum wf_status status = find_server(setup, wish, &place, started, ranks, &part, error);
     if (status == WF_OK) {
         *part_out = part;

@@ -256,6 +256,7 @@ struct devices {
     const struct wf_interface_rules *rules;
     const struct ifaddrs *all;
     char *out;
+    bool too_many; /* for `out` */
 };
 
 static void add_device(struct devices *devices, const char *name)
@@ -263,6 +264,8 @@ static void add_device(struct devices *devices, const char *name)
     size_t len = strlen(devices->out), room = WF_DEVICES_TEXT - len;
     if (strlen(name) + 2 <= room) {
         snprintf(devices->out + len, room, "%s%s", len > 0 ? "," : "", name);
+    } else {
+        devices->too_many = true;
     }
 }
 
@@ -347,10 +350,17 @@ enum wf_status wf_reach_devices(const char *interfaces, char out[WF_DEVICES_TEXT
     if (status != WF_OK) {
         return status;
     }
-    struct devices devices = {&rules, all, out};
+    struct devices devices = {&rules, all, out, false};
     any_entry("/sys/class/net", &devices, NULL, take_interface);
     any_entry("/sys/class/infiniband", &devices, NULL, take_rdma);
     freeifaddrs(all);
+    if (devices.too_many) {
+        return wf_error_set(
+            error, WF_INVALID,
+            "transport.interfaces \"%.80s\" allows more of this host's devices than "
+            "fit into a list of %d bytes: name fewer",
+            interfaces, WF_DEVICES_TEXT);
+    }
     return out[0] != '\0' ? WF_OK
                           : wf_error_set(error, WF_NOT_FOUND,
                                          "transport.interfaces \"%.80s\" allows none of this "
