@@ -10,7 +10,7 @@ enum { NAMES_MAX = 4, RANKS_MAX = 1 << 20 };
 /* Which variables say what; the first that is set counts. */
 struct source {
     const char *name;
-    const char *rank[NAMES_MAX], *world[NAMES_MAX], *local_rank[NAMES_MAX], *local_world[NAMES_MAX];
+    const char *rank[NAMES_MAX], *world[NAMES_MAX], *local_world[NAMES_MAX];
     const char *job_id[NAMES_MAX]; /* all of them together */
     const char *host[NAMES_MAX], *nodes[NAMES_MAX];
     const char *needs[NAMES_MAX]; /* one of these must be set; otherwise it is no rank of it */
@@ -21,7 +21,6 @@ static const struct source sources[WF_LAUNCHER_COUNT] = {
     [WF_LAUNCHER_TORCHRUN] = {.name = "torchrun",
                               .rank = {"RANK"},
                               .world = {"WORLD_SIZE"},
-                              .local_rank = {"LOCAL_RANK"},
                               .local_world = {"LOCAL_WORLD_SIZE"},
                               .job_id = {"TORCHELASTIC_RUN_ID", "MASTER_PORT"},
                               .host = {"MASTER_ADDR"},
@@ -30,7 +29,6 @@ static const struct source sources[WF_LAUNCHER_COUNT] = {
     [WF_LAUNCHER_OPENMPI] = {.name = "openmpi",
                              .rank = {"OMPI_COMM_WORLD_RANK"},
                              .world = {"OMPI_COMM_WORLD_SIZE"},
-                             .local_rank = {"OMPI_COMM_WORLD_LOCAL_RANK"},
                              .local_world = {"OMPI_COMM_WORLD_LOCAL_SIZE"},
                              .job_id = {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"},
                              .needs = {"OMPI_COMM_WORLD_SIZE"},
@@ -44,7 +42,6 @@ static const struct source sources[WF_LAUNCHER_COUNT] = {
     [WF_LAUNCHER_PMI] = {.name = "pmi",
                          .rank = {"PMI_RANK"},
                          .world = {"PMI_SIZE"},
-                         .local_rank = {"MPI_LOCALRANKID", "PMI_LOCAL_RANK"},
                          .local_world = {"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"},
                          .job_id = {"PMI_JOBID"},
                          .needs = {"PMI_SIZE"},
@@ -52,7 +49,6 @@ static const struct source sources[WF_LAUNCHER_COUNT] = {
     [WF_LAUNCHER_SLURM] = {.name = "slurm",
                            .rank = {"SLURM_PROCID"},
                            .world = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"},
-                           .local_rank = {"SLURM_LOCALID"},
                            .job_id = {"SLURM_JOB_ID", "SLURM_STEP_ID"},
                            .nodes = {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"},
                            .host = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"},
@@ -221,7 +217,7 @@ static enum wf_status read_source(enum wf_launcher launcher, bool asked, const s
     const struct source *source = &sources[launcher];
     struct wf_launcher_place *place = place_out;
     const char *name = NULL;
-    *place = (struct wf_launcher_place){.launcher = WF_LAUNCHER_NONE, .local_rank = UINT32_MAX};
+    *place = (struct wf_launcher_place){.launcher = WF_LAUNCHER_NONE};
     bool there = first_set(look, source->rank, &name) != NULL;
     if (there && source->needs[0] != NULL) {
         there = first_set(look, source->needs, &name) != NULL;
@@ -237,9 +233,6 @@ static enum wf_status read_source(enum wf_launcher launcher, bool asked, const s
     enum wf_status status = take_count(look, source->rank, &place->rank, place->said);
     if (status == WF_OK) {
         status = take_count(look, source->world, &place->world, place->said);
-    }
-    if (status == WF_OK) {
-        status = take_count(look, source->local_rank, &place->local_rank, NULL);
     }
     if (status == WF_OK) {
         status = take_count(look, source->local_world, &place->local_world, NULL);
@@ -265,7 +258,6 @@ static void borrow_size(struct wf_launcher_place *pmix, const struct wf_launcher
         slurm->launcher == WF_LAUNCHER_SLURM && slurm->rank == pmix->rank) {
         pmix->world = slurm->world;
         memcpy(pmix->rank0_host, slurm->rank0_host, sizeof pmix->rank0_host);
-        pmix->local_rank = slurm->local_rank;
         pmix->local_world = slurm->local_world;
     }
 }

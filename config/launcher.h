@@ -52,7 +52,6 @@ struct wf_launcher_place {
     enum wf_launcher launcher; /* NONE: none; the rest then means nothing */
     uint32_t rank;
     uint32_t world;                    /* 0: the launcher does not say */
-    uint32_t local_rank;               /* UINT32_MAX: not said */
     uint32_t local_world;              /* ranks on this host; 0: not said */
     char job_id[WF_LAUNCHER_TEXT];     /* the same for all ranks of one start; "" if not said */
     char rank0_host[WF_LAUNCHER_HOST]; /* where rank 0 runs, by name or address; "" if not said */

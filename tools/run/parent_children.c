@@ -2,15 +2,11 @@
 #include "tools/run/parent_internal.h"
 #include "tools/run/token_file.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum { STARTS_MAX = 2, FAR_STARTS_MAX = 4, LOST_BY_SHELL = 255 };
 

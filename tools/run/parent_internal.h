@@ -1,6 +1,6 @@
 /* parent_internal.h - the supervisor's state, shared by parent.c (life, stopping),
- * parent_children.c (processes) and parent_gate.c (progress of versions). Everything happens on its
- * loop's thread.
+ * parent_children.c (processes), parent_server.c (its own server), parent_hosts.c (processes on
+ * other hosts) and parent_gate.c (progress of versions). Everything happens on its loop's thread.
  */
 #ifndef WEFT_TOOLS_RUN_PARENT_INTERNAL_H
 #define WEFT_TOOLS_RUN_PARENT_INTERNAL_H

@@ -29,10 +29,9 @@ struct wf_run_part {
     enum wf_run_kind kind;
     enum wf_side side; /* RANK, LEADER (always train rank 0) */
     uint32_t rank;
-    char listen[WF_ADDRESS_MAX];     /* LEADER: where its server listens */
-    char server[WF_ADDRESS_MAX];     /* RANK, LEADER, OBSERVER: where the server is reached */
-    uint32_t local_world;            /* ranks on this host; 0: not known */
-    char why[WF_LAUNCHER_TEXT + 40]; /* "openmpi: OMPI_COMM_WORLD_RANK=3, ..." */
+    char listen[WF_ADDRESS_MAX]; /* LEADER: where its server listens */
+    char server[WF_ADDRESS_MAX]; /* RANK, LEADER, OBSERVER: where the server is reached */
+    uint32_t local_world;        /* ranks on this host; 0: not known */
 };
 
 /* INVALID: the environment or the job file does not say enough, or contradicts itself. */
