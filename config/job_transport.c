@@ -159,11 +159,11 @@ enum wf_status wf_job_take_ucx(yaml_document_t *document, struct wf_job_file *jo
         const yaml_node_t *key = yaml_document_get_node(document, pair->key);
         const yaml_node_t *value = yaml_document_get_node(document, pair->value);
         struct wf_job_ucx_option option;
-        if (!take_text(key, sizeof option.name, option.name) ||
+        if (!take_text(key, sizeof option.name, option.name) || strcmp(option.name, "UCX_") == 0 ||
             strspn(option.name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != strlen(option.name)) {
             return ucx_error(key, error,
-                             "an option's name has at most 63 capital letters, digits and _, as "
-                             "in UCX's own list (ucx_info -c)");
+                             "an option's name has 1 to 63 capital letters, digits and _, with or "
+                             "without UCX_ before them, as in UCX's own list (ucx_info -c)");
         }
         if (!take_text(value, sizeof option.value, option.value)) {
             return ucx_error(value, error, "an option's value is one text of 1 to 255 bytes");

@@ -207,6 +207,11 @@ static enum wf_status set_option(struct ucx *ucx, ucp_config_t *config, const st
                                  const char *name, const char *value, struct wf_error *error)
 {
     const struct ucx_library *library = &ucx->library;
+    if (name[0] == '\0') {
+        return wf_error_set(error, WF_INVALID,
+                            "an option for ucx has no name; expected one as in UCX's own list "
+                            "(ucx_info -c), with or without UCX_ before it");
+    }
     bool is_upper = names->upper == NULL || has_option(names->upper, name);
     if (!is_upper && names->all != NULL && !has_option(names->all, name)) {
         return wf_error_set(error, WF_INVALID,

@@ -69,6 +69,7 @@ static const struct {
     {"ucx is no mapping", HEAD INFER "transport: {ucx: tcp}\n",
      "line 5: transport.ucx: expected a mapping"},
     {"a name that UCX cannot have", HEAD INFER "transport: {ucx: {tls: tcp}}\n", "capital letters"},
+    {"a prefix without a name", HEAD INFER "transport: {ucx: {UCX_: x}}\n", "capital letters"},
     {"an option of ucx twice", HEAD INFER "transport: {ucx: {TLS: tcp, TLS: self}}\n",
      "transport.ucx: an option is given a second time"},
     {"an option of ucx with a list", HEAD INFER "transport: {ucx: {TLS: [tcp]}}\n", "one text"},

@@ -28,6 +28,7 @@ static enum wf_status try_new(const struct wf_transport_ucx_options *options, ch
 }
 
 static const struct wf_transport_ucx_option strange[] = {{"TLS", "tcp"}, {"UCX_NO_SUCH", "1"}},
+                                            nameless[] = {{"UCX_", "x"}}, empty[] = {{"", "x"}},
                                             wrong[] = {{"RNDV_SCHEME", "by pigeon"}},
                                             nothing[] = {{"TLS", "no_such_transport"}},
                                             known[] = {{"UCX_TLS", "tcp"},
@@ -42,6 +43,8 @@ static const struct option_row {
 } option_rows[] = {
     {"its own options", {.options = known, .option_count = 3}, WF_OK, "ucx 1."},
     {"an unknown option", {.options = strange, .option_count = 2}, WF_INVALID, "NO_SUCH"},
+    {"a prefix without a name", {.options = nameless, .option_count = 1}, WF_INVALID, "no name"},
+    {"no name at all", {.options = empty, .option_count = 1}, WF_INVALID, "no name"},
     {"a value it refuses", {.options = wrong, .option_count = 1}, WF_INVALID, "RNDV_SCHEME"},
     {"no such transport", {.options = nothing, .option_count = 1}, WF_UNSUPPORTED, "TLS"},
     {"too many lanes", {.lanes = WF_UCX_LANES_MAX + 1}, WF_INVALID, "lanes"},
