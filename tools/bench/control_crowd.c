@@ -63,7 +63,8 @@ struct crowd {
     struct crowd_thread threads[CONTROL_THREADS];
     /* --- the server's thread */
     pthread_t server_thread;
-    struct wf_loop *loop;
+    pthread_mutex_t loop_lock; /* `loop` changes at the restart, and clients' threads stop it */
+    struct wf_loop *loop;      /* NULL: between two servers */
     struct wf_env *env;
     struct wf_meta_server *server;
     struct wf_journal_file *journal;
@@ -87,10 +88,26 @@ static uint64_t since_start(const struct crowd *crowd)
     return wf_bench_now_ns() - crowd->start_ns;
 }
 
-static void note_first(_Atomic(uint64_t) *at, uint64_t now)
+static bool note_first(_Atomic(uint64_t) *at, uint64_t now)
 {
     uint64_t none = 0;
-    atomic_compare_exchange_strong(at, &none, now);
+    return atomic_compare_exchange_strong(at, &none, now);
+}
+
+static void set_loop(struct crowd *crowd, struct wf_loop *loop)
+{
+    pthread_mutex_lock(&crowd->loop_lock);
+    crowd->loop = loop;
+    pthread_mutex_unlock(&crowd->loop_lock);
+}
+
+static void stop_server(struct crowd *crowd)
+{
+    pthread_mutex_lock(&crowd->loop_lock);
+    if (crowd->loop != NULL) {
+        wf_loop_stop(crowd->loop);
+    }
+    pthread_mutex_unlock(&crowd->loop_lock);
 }
 
 /* A rank has seen the end of a step; the last of all notes the time. The server's thread goes on
@@ -101,9 +118,9 @@ static void step_seen(struct crowd *crowd, uint64_t step, bool is_train)
     atomic_fetch_add(is_train ? &crowd->released[step] : &crowd->served[step], 1);
     if (atomic_load(&crowd->served[step]) >= crowd->per_side &&
         atomic_load(&crowd->released[step]) >= crowd->per_side) {
-        note_first(&crowd->over_ns[step], since_start(crowd));
-        if (step > crowd->rounds) {
-            wf_loop_stop(crowd->loop);
+        /* Of two threads that see it one stops the server: the other might stop the next one. */
+        if (note_first(&crowd->over_ns[step], since_start(crowd)) && step > crowd->rounds) {
+            stop_server(crowd);
         }
     }
 }
@@ -159,7 +176,7 @@ static void on_ended(void *host, struct wf_rank *rank, const struct wf_error *wh
     if (atomic_load(&thread->crowd->over_ns[thread->crowd->rounds + 2]) == 0 &&
         atomic_fetch_add(&thread->crowd->broken, 1) == 0) {
         thread->crowd->why = *why;
-        wf_loop_stop(thread->crowd->loop);
+        stop_server(thread->crowd);
     }
     if (++thread->ended == thread->rank_count) {
         wf_loop_stop(thread->loop);
@@ -265,7 +282,7 @@ static void give_up(struct wf_timer *timer)
     struct crowd_thread *thread =
         (struct crowd_thread *)((char *)timer - offsetof(struct crowd_thread, watchdog));
     atomic_fetch_add(&thread->crowd->broken, 1);
-    wf_loop_stop(thread->crowd->loop);
+    stop_server(thread->crowd);
     wf_loop_stop(thread->loop);
 }
 
@@ -360,7 +377,9 @@ static enum wf_status make_server(struct crowd *crowd, const char *listen, struc
                                         .journal = append,
                                         .ended = on_server_ended,
                                         .user = crowd};
-    enum wf_status status = make_loop(WF_POLLER_LIBEVENT, &crowd->loop, &crowd->env, error);
+    struct wf_loop *loop = NULL;
+    enum wf_status status = make_loop(WF_POLLER_LIBEVENT, &loop, &crowd->env, error);
+    set_loop(crowd, loop);
     if (status == WF_OK) {
         status = wf_journal_file_open(crowd->env, crowd->folder, options.job, false,
                                       &crowd->journal, error);
@@ -376,14 +395,15 @@ static enum wf_status make_server(struct crowd *crowd, const char *listen, struc
 /* As when its process is killed: no word to anybody. */
 static void free_server(struct crowd *crowd)
 {
+    struct wf_loop *loop = crowd->loop;
+    set_loop(crowd, NULL);
     wf_meta_server_free(crowd->server);
     wf_journal_file_close(crowd->journal);
     wf_env_real_free(crowd->env);
-    wf_loop_free(crowd->loop);
+    wf_loop_free(loop);
     crowd->server = NULL;
     crowd->journal = NULL;
     crowd->env = NULL;
-    crowd->loop = NULL;
 }
 
 static double cpu_s(void)
@@ -409,7 +429,7 @@ static void *run_server(void *argument)
         crowd->restart_ns = since_start(crowd);
         if (make_server(crowd, address, &crowd->why) != WF_OK) {
             atomic_fetch_add(&crowd->broken, 1);
-        } else {
+        } else if (atomic_load(&crowd->broken) == 0) { /* not while there was no loop to stop */
             wf_loop_run(crowd->loop);
         }
     }
@@ -463,7 +483,7 @@ static enum wf_status run_threads(struct crowd *crowd, struct wf_error *error)
     }
     if (started < CONTROL_THREADS) {
         atomic_fetch_add(&crowd->broken, 1);
-        wf_loop_stop(crowd->loop);
+        stop_server(crowd);
     }
     pthread_join(crowd->server_thread, NULL);
     for (uint32_t i = 0; i < started; i++) {
@@ -485,6 +505,7 @@ enum wf_status control_crowd_run(uint32_t ranks, unsigned rounds, struct control
 {
     struct crowd *crowd = calloc(1, sizeof *crowd);
     WF_ASSERT(crowd != NULL);
+    pthread_mutex_init(&crowd->loop_lock, NULL);
     crowd->ranks = ranks;
     crowd->per_side = ranks / 2;
     crowd->rounds = rounds;
@@ -523,6 +544,7 @@ enum wf_status control_crowd_run(uint32_t ranks, unsigned rounds, struct control
     }
     remove_folder(crowd->folder);
     wf_model_free(crowd->model);
+    pthread_mutex_destroy(&crowd->loop_lock);
     free(crowd);
     return status;
 }
