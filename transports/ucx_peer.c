@@ -193,7 +193,7 @@ static void tell_selected(struct ucx_peer *peer)
     peer->can_get = ucx->has_rma && (ucx->get == WF_UCX_GET_ALWAYS || parsed.native_get);
     peer->is_described = true;
     size_t used = strlen(ucx->description);
-    if (strstr(ucx->description, selected) == NULL) {
+    if (!ucx_selected_is_listed(ucx->description, selected)) {
         snprintf(ucx->description + used, sizeof ucx->description - used, "; %s", selected);
     }
     wf_log(wf_loop_log(ucx->loop), WF_LOG_INFO,

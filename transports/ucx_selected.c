@@ -28,6 +28,18 @@ static void copy_part(char *into, size_t room, const char *from, const char *end
     into[len] = '\0';
 }
 
+/* " rma_bw#0 am am_bw#0": a number may follow a role. */
+static bool has_role(const char *roles, const char *role)
+{
+    size_t len = strlen(role);
+    for (const char *at = roles; *(at += strspn(at, " ")) != '\0'; at += strcspn(at, " ")) {
+        if (strncmp(at, role, len) == 0 && (at[len] == '#' || at[len] == ' ' || at[len] == '\0')) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool parse_lane(const char *line, struct ucx_selected_lane *lane_out)
 {
     const char *end = line + strcspn(line, "\n");
@@ -55,10 +67,8 @@ static bool parse_lane(const char *line, struct ucx_selected_lane *lane_out)
     copy_part(lane.device, sizeof lane.device, slash + 1, dot > slash ? dot : stop);
     char roles[256];
     copy_part(roles, sizeof roles, stop, end);
-    lane.get = strstr(roles, " rma_bw") != NULL || strstr(roles, " rma#") != NULL ||
-               strstr(roles, " rma ") != NULL || strstr(roles, " rkey_ptr") != NULL;
-    lane.bulk = lane.get || strstr(roles, " am_bw") != NULL || strstr(roles, " am ") != NULL ||
-                strstr(roles, " am\0") != NULL;
+    lane.get = has_role(roles, "rma_bw") || has_role(roles, "rma") || has_role(roles, "rkey_ptr");
+    lane.bulk = lane.get || has_role(roles, "am_bw");
     *lane_out = lane;
     return true;
 }
@@ -66,7 +76,7 @@ static bool parse_lane(const char *line, struct ucx_selected_lane *lane_out)
 struct ucx_selected ucx_selected_parse(const char *text)
 {
     struct ucx_selected selected = {0};
-    unsigned gets = 0, native = 0;
+    unsigned gets = 0, others = 0;
     for (const char *at = text; (at = strstr(at, "lane[")) != NULL; at++) {
         struct ucx_selected_lane *lane = &selected.lane[selected.lanes];
         if (selected.lanes == UCX_SELECTED_LANES || !parse_lane(at, lane)) {
@@ -74,11 +84,35 @@ struct ucx_selected ucx_selected_parse(const char *text)
             return selected;
         }
         gets += lane->get;
-        native += lane->get && is_native(lane->transport);
+        others += lane->bulk && !is_native(lane->transport);
         selected.lanes++;
     }
-    selected.native_get = gets > 0 && gets == native;
+    selected.native_get = gets > 0 && others == 0;
     return selected;
+}
+
+static bool is_repeated(const struct ucx_selected *selected, unsigned index)
+{
+    const struct ucx_selected_lane *lane = &selected->lane[index];
+    unsigned i = 0;
+    while (i < index && (strcmp(selected->lane[i].transport, lane->transport) != 0 ||
+                         strcmp(selected->lane[i].device, lane->device) != 0)) {
+        i++;
+    }
+    return i < index;
+}
+
+bool ucx_selected_is_listed(const char *list, const char *text)
+{
+    size_t len = strlen(text);
+    const char *at = list;
+    while ((at = strstr(at, "; ")) != NULL) {
+        at += 2;
+        if (strncmp(at, text, len) == 0 && (at[len] == ';' || at[len] == '\0')) {
+            return true;
+        }
+    }
+    return false;
 }
 
 void ucx_selected_text(const struct ucx_selected *selected, char *text_out, size_t room)
@@ -87,10 +121,9 @@ void ucx_selected_text(const struct ucx_selected *selected, char *text_out, size
     text_out[0] = '\0';
     for (unsigned i = 0; i < selected->lanes && len < room; i++) {
         const struct ucx_selected_lane *lane = &selected->lane[i];
-        char one[80];
-        snprintf(one, sizeof one, "%s/%s", lane->transport, lane->device);
-        if (strstr(text_out, one) == NULL) {
-            len += (size_t)snprintf(text_out + len, room - len, "%s%s", len > 0 ? ", " : "", one);
+        if (!is_repeated(selected, i)) {
+            len += (size_t)snprintf(text_out + len, room - len, "%s%s/%s", len > 0 ? ", " : "",
+                                    lane->transport, lane->device);
         }
     }
     if (len == 0) {

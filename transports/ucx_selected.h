@@ -16,7 +16,7 @@ struct ucx_selected {
     unsigned lanes;
     struct ucx_selected_lane {
         char transport[24], device[40];
-        bool bulk; /* moves large messages, by get, put or active messages */
+        bool bulk; /* moves large messages, by remote memory access or active messages */
         bool get;  /* moves them by remote memory access */
     } lane[UCX_SELECTED_LANES];
     /* Every lane that moves large messages reads remote memory without the other CPU: only then are
@@ -27,5 +27,7 @@ struct ucx_selected {
 struct ucx_selected ucx_selected_parse(const char *text);
 /* "rc_mlx5/mlx5_0:1 (one-sided)", "tcp/eth0", "something unknown". */
 void ucx_selected_text(const struct ucx_selected *selected, char *text_out, size_t room);
+/* Whether `list`, "first; text; another", has `text` behind its first part. */
+bool ucx_selected_is_listed(const char *list, const char *text);
 
 #endif

@@ -175,6 +175,23 @@ static const struct selected_row {
      "# lane[0]:  6:rc_verbs/mlx5_0:1.0 md[3] -> md[3]/ib/sysdev[4] rma_bw#0 am\n"
      "# lane[1]:  1:tcp/eth0.0 md[1] -> md[1]/tcp/sysdev[4] rma_bw#1\n",
      "rc_verbs/mlx5_0:1, tcp/eth0", false},
+    {"rc, but tcp moves large messages too",
+     "# lane[0]:  6:rc_verbs/mlx5_0:1.0 md[3] -> md[3]/ib/sysdev[4] rma_bw#0 am\n"
+     "# lane[1]:  1:tcp/eth0.0 md[1] -> md[1]/tcp/sysdev[4] am_bw#0\n",
+     "rc_verbs/mlx5_0:1, tcp/eth0", false},
+    {"rc, and tcp for small ones alone",
+     "# lane[0]:  6:rc_verbs/mlx5_0:1.0 md[3] -> md[3]/ib/sysdev[4] rma_bw#0\n"
+     "# lane[1]:  1:tcp/eth0.0 md[1] -> md[1]/tcp/sysdev[4] am wireup\n",
+     "rc_verbs/mlx5_0:1, tcp/eth0 (one-sided)", true},
+    {"atomics move nothing large",
+     "# lane[0]:  6:rc_verbs/mlx5_0:1.0 md[3] -> md[3]/ib/sysdev[4] rma_bw#0 am\n"
+     "# lane[1]:  1:tcp/eth0.0 md[1] -> md[1]/tcp/sysdev[4] amo#0\n",
+     "rc_verbs/mlx5_0:1, tcp/eth0 (one-sided)", true},
+    {"a name that begins another",
+     "# lane[0]:  1:tcp/eth10.0 md[1] -> md[1]/tcp/sysdev[4] rma_bw#0 am am_bw#0\n"
+     "# lane[1]:  1:tcp/eth1.0 md[1] -> md[1]/tcp/sysdev[4] rma_bw#1 am_bw#1\n"
+     "# lane[2]:  1:tcp/eth1.0 md[1] -> md[1]/tcp/sysdev[4] wireup\n",
+     "tcp/eth10, tcp/eth1", false},
     {"shared memory with cma",
      "# lane[0]:  3:posix/memory.0 md[2] -> md[2]/posix/sysdev[255] am am_bw#0\n"
      "# lane[1]:  5:cma/memory.0 md[5] -> md[4]/cma/sysdev[255] rma_bw#0\n",
@@ -193,4 +210,8 @@ Test(ucx_frames, what_ucx_selected_is_parsed)
         cr_assert_str_eq(said, row->said, "%s: %s", row->name, said);
         cr_assert_eq(selected.native_get, row->native_get, "%s", row->name);
     }
+    cr_assert(ucx_selected_is_listed("ucx 1.13; tcp/eth10; tcp/eth1", "tcp/eth1"));
+    cr_assert(ucx_selected_is_listed("ucx 1.13; tcp/eth1; tcp/eth10", "tcp/eth1"));
+    cr_assert_not(ucx_selected_is_listed("ucx 1.13; tcp/eth10", "tcp/eth1"));
+    cr_assert_not(ucx_selected_is_listed("tcp/eth1", "tcp/eth1"), "the first part is another");
 }
