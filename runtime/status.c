@@ -94,7 +94,6 @@ void wf_error_prefix(struct wf_error *error, const char *format, ...)
 const char *wf_errno_advice(int number)
 {
     return number == EMFILE || number == ENFILE ? "; raise the limit of open files (ulimit -n)"
-           : number == EAGAIN                   ? "; raise the limit of processes (ulimit -u)"
            : number == ENOSYS                   ? "; Linux 5.3 or newer is needed"
                                                 : "";
 }

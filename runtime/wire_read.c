@@ -105,10 +105,15 @@ static bool header_done(struct wire_conn *conn)
                              conn->stranger ? "first " : "", limit, conn->frame_len);
     }
     if (conn->stranger_spoke && conn->stranger) {
-        return wire_conn_end(conn, WF_PROTOCOL, "sent more before it was trusted");
+        return wire_conn_end(conn, WF_PROTOCOL,
+                             "sent a second frame before its first was answered; only a Weft "
+                             "process with the job's token may connect here");
     }
     if (conn->state == WIRE_GREETING && conn->frame_len != 0) {
-        return wire_conn_end(conn, WF_PROTOCOL, "expected an empty first frame");
+        return wire_conn_end(conn, WF_PROTOCOL,
+                             "expected an empty first frame, found %zu bytes; use the same version "
+                             "of Weft on both sides",
+                             conn->frame_len);
     }
     return true;
 }

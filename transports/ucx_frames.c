@@ -249,13 +249,18 @@ enum wf_status ucx_handle_decode(const struct wf_handle *handle, struct ucx_hand
     to.address_len = (uint32_t)get(&at, 4);
     to.address = at;
     if (to.address_len != handle->len - HANDLE_FIXED) {
-        return wf_error_set(error, WF_PROTOCOL, "a ucx handle's address has %u bytes; expected %u",
+        return wf_error_set(error, WF_PROTOCOL,
+                            "a ucx handle's address has %u bytes; expected %u: use one version of "
+                            "weft on both sides",
                             to.address_len, handle->len - HANDLE_FIXED);
     }
     /* UCX believes every address that it is given: only one that arrived whole gets that far. */
     at += to.address_len;
     if (get(&at, 8) != XXH3_64bits(handle->bytes, handle->len - 8)) {
-        return wf_error_set(error, WF_PROTOCOL, "a ucx handle is not what its sender wrote");
+        return wf_error_set(
+            error, WF_PROTOCOL,
+            "a ucx handle is not what its sender wrote: its checksum differs; start "
+            "both ranks again, and report it if that does not help");
     }
     *to_out = to;
     return WF_OK;

@@ -94,12 +94,17 @@ static enum wf_status start(struct ucx_worker *worker, unsigned am_id,
         status = ucx->ucp_worker_get_efd(worker->worker, &fd);
     }
     if (status != UCS_OK) {
-        return wf_error_set(error, WF_UNSUPPORTED, "a ucx worker cannot be set up: %s",
-                            ucx_worker_text(worker, status));
+        return wf_error_set(
+            error, WF_UNSUPPORTED,
+            "a ucx worker cannot be set up: %s; look at the limits on open files and "
+            "locked memory (ulimit -n, -l) and at transport.ucx",
+            ucx_worker_text(worker, status));
     }
     worker->watch = (struct wf_watch){.fd = fd, .events = WF_READABLE, .ready = ready};
     if (wf_watch_add(worker->loop, &worker->watch) != WF_OK) {
-        return wf_error_set(error, WF_NO_RESOURCE, "ucx's descriptor cannot be watched");
+        return wf_error_set(error, WF_NO_RESOURCE,
+                            "ucx's descriptor cannot be watched; raise the limit of open files "
+                            "(ulimit -n)");
     }
     worker->source = (struct wf_progress_source){.progress = progress, .arm = arm};
     wf_loop_add_source(worker->loop, &worker->source);
@@ -155,7 +160,9 @@ enum wf_status ucx_worker_open(struct ucx_worker *worker, struct wf_loop *loop,
         ucs_status = create(worker, recipe);
     }
     if (ucs_status != UCS_OK) {
-        return wf_error_set(error, WF_NO_RESOURCE, "ucx cannot make a worker: %s",
+        return wf_error_set(error, WF_NO_RESOURCE,
+                            "ucx cannot make a worker: %s; look at the limits on open files and "
+                            "locked memory (ulimit -n, -l) and at transport.interfaces",
                             ucx_worker_text(worker, ucs_status));
     }
     enum wf_status status = start(worker, am_id, on_message, argument, error);

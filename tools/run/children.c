@@ -123,7 +123,8 @@ enum wf_status wf_child_start(struct wf_children *all, struct wf_child *child,
         child->pid = 0;
         close(gate[1]);
         return wf_error_set(error, WF_NO_RESOURCE, "cannot start a process: %s%s", strerror(saved),
-                            wf_errno_advice(saved));
+                            saved == EAGAIN ? "; raise the limit of processes (ulimit -u)"
+                                            : wf_errno_advice(saved));
     }
     child->all = all;
     child->gate = gate[1];
