@@ -45,10 +45,15 @@ static enum wf_status load(struct wf_journal_file *file, const char *path, const
     if (status != WF_OK && status != WF_NOT_FOUND) {
         return status;
     }
-    status = wf_journal_read(bytes, len, &file->state, &good, error);
-    if (status == WF_INVALID) {
-        wf_error_prefix(error, "%.300s/" FILE_NAME, path);
-        status = recover ? put_aside(file, bytes, len, error) : status;
+    struct wf_error bad = {0};
+    status = wf_journal_read(bytes, len, &file->state, &good, &bad);
+    if (status == WF_INVALID && recover) {
+        status = put_aside(file, bytes, len, error);
+    } else if (status == WF_INVALID) {
+        status = wf_error_set(error, status,
+                              "%.300s/" FILE_NAME ": %.300s. With --recover the server keeps this "
+                              "file as " DAMAGED_NAME " and rebuilds the journal from the ranks",
+                              path, bad.text);
     }
     free(bytes);
     if (status == WF_OK && file->state.job[0] != '\0' && strcmp(file->state.job, job) != 0) {

@@ -184,6 +184,7 @@ static void say_hello(struct receiver_source *source)
         return;
     }
     source->transport = NULL;
+    source->slot_count = 0;
     source->state = SOURCE_GREETED;
     receiver_source_send(source, WF_FRAME_peer_hello, &hello);
 }
@@ -220,12 +221,26 @@ static enum wf_status take_places(struct receiver_source *source,
                                   const struct wf_frame_peer_places *frame, struct wf_error *error)
 {
     struct receiver_slot *slot = &source->slots[frame->slot];
-    source->slot_count = (uint32_t)frame->slots;
-    if (slot->places != NULL || frame->slot >= frame->slots ||
-        frame->places_count != source->layout->tensor_count) {
-        return wf_error_set(error, WF_PROTOCOL, "sent %u places for its %u tensors",
+    if (slot->places != NULL) {
+        return wf_error_set(error, WF_PROTOCOL, "sent the places of its slot %llu twice",
+                            (unsigned long long)frame->slot);
+    }
+    if (frame->slot >= frame->slots) {
+        return wf_error_set(error, WF_PROTOCOL,
+                            "sent places of slot %llu and has %llu slots: expected a smaller "
+                            "number",
+                            (unsigned long long)frame->slot, (unsigned long long)frame->slots);
+    }
+    if (source->slot_count != 0 && frame->slots != source->slot_count) {
+        return wf_error_set(error, WF_PROTOCOL, "has %llu slots, and said %u before",
+                            (unsigned long long)frame->slots, source->slot_count);
+    }
+    if (frame->places_count != source->layout->tensor_count) {
+        return wf_error_set(error, WF_PROTOCOL,
+                            "sent %u places for its %u tensors: expected one for each",
                             frame->places_count, source->layout->tensor_count);
     }
+    source->slot_count = (uint32_t)frame->slots;
     slot->places = calloc((size_t)frame->places_count + 1, sizeof *slot->places);
     if (slot->places == NULL) {
         return wf_error_set(error, WF_NO_MEMORY, "has more tensors than fit in memory here");
@@ -310,8 +325,14 @@ static enum wf_status take_region(struct receiver_source *source,
     }
     source->transport = transport;
     if (slot->places == NULL || slot->complete || frame->index != slot->remote_count) {
-        return wf_error_set(error, WF_PROTOCOL, "sent region %llu out of turn",
-                            (unsigned long long)frame->index);
+        char expected[64];
+        snprintf(expected, sizeof expected, "region %u", slot->remote_count);
+        return wf_error_set(error, WF_PROTOCOL,
+                            "sent region %llu of slot %llu out of turn: expected %s",
+                            (unsigned long long)frame->index, (unsigned long long)frame->slot,
+                            slot->places == NULL ? "the places of its tensors first"
+                            : slot->complete     ? "no more, the last one was there"
+                                                 : expected);
     }
     slot->complete = frame->last;
     return start_import(source, frame, fd, error);

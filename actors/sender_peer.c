@@ -81,15 +81,32 @@ static void waited_too_long(struct wf_timer *timer)
     refuse(peer, WF_TIMED_OUT, text);
 }
 
+static void refuse_one_more(struct wf_sender *sender, const struct wf_wire_msg *msg)
+{
+    struct wf_env *env = env_of(sender);
+    struct wf_frame_peer_refused frame = {.status = WF_AGAIN};
+    snprintf(frame.text, sizeof frame.text,
+             "%s rank %u has %d connections, as many as it takes: one must end first",
+             wf_side_name(sender->rank->options.side), sender->rank->options.rank,
+             SENDER_PEERS_MAX);
+    wf_refusals_log(&sender->refusals, sender->rank->loop, msg->text, frame.text);
+    wf_frame_send(env, msg->conn, WF_FRAME_peer_refused, &frame, -1); /* then it is closed anyway */
+    env->ops->close(env, msg->conn);
+}
+
 void sender_peer_opened(struct wf_sender *sender, const struct wf_wire_msg *msg)
 {
     struct wf_env *env = env_of(sender);
-    struct sender_peer *peer =
-        sender->peer_count < SENDER_PEERS_MAX && !sender->closing ? calloc(1, sizeof *peer) : NULL;
-    if (peer == NULL) {
+    if (sender->closing) {
         env->ops->close(env, msg->conn);
         return;
     }
+    if (sender->peer_count >= SENDER_PEERS_MAX) {
+        refuse_one_more(sender, msg);
+        return;
+    }
+    struct sender_peer *peer = calloc(1, sizeof *peer);
+    WF_ASSERT(peer != NULL);
     peer->sender = sender;
     peer->conn = msg->conn;
     peer->timer.fire = waited_too_long;

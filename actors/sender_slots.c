@@ -45,24 +45,26 @@ static void withdraw(struct wf_transport *transport, struct sender_offer *offer,
     offer->handles = NULL;
 }
 
-static enum wf_status export(struct wf_transport *transport, const struct sender_slot *slot,
-                             bool with_descriptors, struct sender_offer *offer,
-                             struct wf_error *error) {
-    offer->handles = calloc(slot->region_count, sizeof *offer->handles);
-    if (offer->handles == NULL){return no_memory(error);}
-for (uint32_t i = 0; i < slot->region_count; i++)
+static enum wf_status export_slot(struct wf_transport *transport, const struct sender_slot *slot,
+                                  bool with_descriptors, struct sender_offer *offer,
+                                  struct wf_error *error)
 {
-    struct wf_region region = slot->regions[i];
-    region.fd = with_descriptors ? region.fd : -1;
-    enum wf_status status =
-        transport->ops->export_region(transport, &region, &offer->handles[i], error);
-    if (status != WF_OK) {
-        wf_error_prefix(error, "region %u", i);
-        withdraw(transport, offer, i);
-        return status;
+    offer->handles = calloc(slot->region_count, sizeof *offer->handles);
+    if (offer->handles == NULL) {
+        return no_memory(error);
     }
-}
-return WF_OK;
+    for (uint32_t i = 0; i < slot->region_count; i++) {
+        struct wf_region region = slot->regions[i];
+        region.fd = with_descriptors ? region.fd : -1;
+        enum wf_status status =
+            transport->ops->export_region(transport, &region, &offer->handles[i], error);
+        if (status != WF_OK) {
+            wf_error_prefix(error, "region %u", i);
+            withdraw(transport, offer, i);
+            return status;
+        }
+    }
+    return WF_OK;
 }
 
 const struct wf_handle *sender_slots_offer(struct wf_sender *sender, uint64_t slot, uint32_t index,
@@ -74,7 +76,7 @@ const struct wf_handle *sender_slots_offer(struct wf_sender *sender, uint64_t sl
     struct sender_offer *offer = bare ? &at->bare[index] : &at->offers[index];
     if (offer->handles == NULL && offer->status == WF_OK) {
         struct wf_error refusal;
-        offer->status = export(transport, at, !bare, offer, &refusal);
+        offer->status = export_slot(transport, at, !bare, offer, &refusal);
         if (offer->status != WF_OK) {
             snprintf(offer->why, sizeof offer->why, "%.*s", WF_REASON_MAX - 1, refusal.text);
         }

@@ -268,6 +268,9 @@ Test(journal_file, a_damaged_one_is_put_aside_by_order_only)
     cr_expect_eq(wf_journal_file_open(real.env, real.path, "job", false, &file, &error),
                  WF_INVALID);
     cr_expect_not_null(strstr(error.text, "damaged at offset 0, in the middle"), "%s", error.text);
+    cr_expect_not_null(strstr(error.text, "With --recover the server keeps this file as "
+                                          "journal.damaged"),
+                       "%s", error.text);
     cr_assert_eq(wf_journal_file_open(real.env, real.path, "job", true, &file, &error), WF_OK, "%s",
                  error.text);
     cr_expect_eq(wf_journal_file_state(file)->term, 0);

@@ -218,6 +218,28 @@ Test(meta_in_place, a_replica_fills_and_the_train_side_has_no_part_in_it)
     world_commit(&w, 2);
 }
 
+Test(meta_in_place, after_a_replica_that_could_not_the_next_one_fills)
+{
+    const struct wf_server_options options = {.fill = WF_FILL_REPLICA};
+    world_open(&w, 3, 1, &options);
+    world_start(&w);
+    struct puppet *lost = world_infer(&w, 0), *first = world_infer(&w, 1);
+    world_commit(&w, 1);
+    const struct wf_frame_open *open = lose_engine(lost);
+    cr_assert_eq(open->source, 2, "engine 1");
+    const struct wf_round_key key = open->round;
+    puppet_vote(first, key, false);
+    puppet_expect(lost, WF_FRAME_abort);
+    puppet_key(lost, WF_FRAME_aborted, key);
+    puppet_key(first, WF_FRAME_aborted, key);
+    const struct wf_frame *frame = puppet_expect(lost, WF_FRAME_open);
+    cr_assert(frame->open.fill);
+    cr_assert_gt(wf_round_key_compare(&frame->open.round, &key), 0);
+    cr_assert_eq(frame->open.source, 3, "engine 2, not %d", (int)frame->open.source - 1);
+    cr_assert_eq(frame->open.members_count, 2);
+    cr_assert_eq(frame->open.members[1].engine, 2);
+}
+
 Test(meta_in_place, a_version_that_waits_ends_a_fill_from_a_replica)
 {
     const struct wf_server_options options = {.fill = WF_FILL_ANY};

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "actors/planned.h"
 #include "plan_world.h"
 
 #define F32 WF_DTYPE_F32
@@ -236,4 +237,52 @@ Test(plan_refuse, overlapping_sources_are_cut)
     }
     cr_expect_gt(planned, 1000);
     cr_expect_gt(refused, 100);
+}
+
+/* --- a fill from a replica: its bytes or none ---------------------------------------------------
+ */
+static const struct {
+    const char *name;
+    struct hand_rank ranks[RANKS_MAX];
+    const char *says; /* NULL: it may be filled so */
+} fill_rows[] = {
+    {"the same types",
+     {{false, {ROWS(0, BF16, 0, 0, 8, 4), ROWS(1, F32, 1, 0, 4, 4)}},
+      {true, {ROWS(0, BF16, 0, 0, 8, 4), ROWS(1, F32, 1, 0, 4, 4)}}},
+     NULL},
+    {"it would be rounded twice",
+     {{false, {ROWS(0, F32, 0, 0, 8, 4)}}, {true, {ROWS(0, BF16, 0, 0, 8, 4)}}},
+     "infer rank 4 (host b, engine 2) holds alpha as f32, bf16 is needed: rounded twice"},
+    {"it was rounded already",
+     {{false, {ROWS(0, BF16, 0, 0, 8, 4)}}, {true, {ROWS(0, F32, 0, 0, 8, 4)}}},
+     "infer rank 4 (host b, engine 2) holds alpha as bf16, f32 is needed"},
+    {"the second parameter, of the second source",
+     {{false, {ROWS(0, BF16, 0, 0, 8, 4)}},
+      {false, {ROWS(0, F32, 1, 0, 4, 4)}},
+      {true, {ROWS(0, BF16, 0, 0, 8, 4), ROWS(1, BF16, 1, 0, 4, 4)}}},
+     "infer rank 5 (host b, engine 2) holds beta as f32, bf16 is needed"},
+};
+
+Test(plan_refuse, a_fill_from_a_replica_never_casts)
+{
+    for (size_t i = 0; i < sizeof fill_rows / sizeof fill_rows[0]; i++) {
+        struct wf_el_peer peers[RANKS_MAX] = {{0}};
+        struct wf_agreed agreed = {.peers = peers, .layouts = made.layouts};
+        struct wf_error error = {0};
+        make_ranks(fill_rows[i].ranks);
+        for (uint32_t r = 0; r < made.input.member_count; r++) {
+            peers[r] = (struct wf_el_peer){
+                .side = WF_INFER, .rank = 4 + r, .engine = 2, .host = "b"}; /* a replica's */
+            agreed.train_ranks += made.members[r].side == WF_TRAIN;
+        }
+        cr_assert_eq(wf_plan_build(&made.input, &agreed.plan, &error), WF_OK, "%s: %s",
+                     fill_rows[i].name, error.text);
+        enum wf_status status = wf_fill_plan_check(&agreed, made.model, &error);
+        bool refused = fill_rows[i].says != NULL;
+        cr_expect_eq(status, refused ? WF_UNSUPPORTED : WF_OK, "%s", fill_rows[i].name);
+        cr_expect(!refused || strstr(error.text, fill_rows[i].says) != NULL, "%s: %s",
+                  fill_rows[i].name, error.text);
+        wf_plan_free(agreed.plan);
+        world_free(&made);
+    }
 }

@@ -21,7 +21,11 @@ enum lie {
     LIE_PLACE_OVERFLOWS,
     LIE_PLACE_TOO_SMALL,
     LIE_NO_SUCH_REGION,
+    LIE_PLACES_TWICE,
+    LIE_SLOT_BEYOND,
+    LIE_OTHER_COUNT,
     LIE_REGION_FIRST,
+    LIE_REGION_AFTER_LAST,
     LIE_REGION_NUMBER,
     LIE_REGION_BAD,
     LIE_TRANSPORT,
@@ -47,7 +51,8 @@ static struct wf_env *env_of(struct liar *liar)
 
 static void say(struct liar *liar, enum wf_frame_type type, const void *fields, int fd)
 {
-    cr_assert_eq(wf_frame_send(env_of(liar), liar->conn, type, fields, fd), WF_OK);
+    cr_assert_eq(wf_frame_send(env_of(liar), liar->conn, type, fields, fd), WF_OK, "lie %d",
+                 (int)liar->lie);
 }
 
 static void send_places(struct liar *liar)
@@ -59,7 +64,11 @@ static void send_places(struct liar *liar)
         list[i] =
             (struct wf_el_place){0, rank->tensors[i].offset, rank->rank.layout->tensors[i].bytes};
     }
-    struct wf_frame_peer_places places = {.places = list, .places_count = count, .slots = 1};
+    struct wf_frame_peer_places places = {.slot = liar->lie == LIE_SLOT_BEYOND ||
+                                                  liar->lie == LIE_OTHER_COUNT,
+                                          .places = list,
+                                          .places_count = count,
+                                          .slots = 1 + (liar->lie == LIE_OTHER_COUNT)};
     struct wf_el_place *last = &list[count - 1];
     places.places_count -= liar->lie == LIE_FEWER_PLACES;
     last->offset += liar->lie == LIE_PLACE_OUTSIDE ? rank->memory.len_bytes : 0;
@@ -67,10 +76,15 @@ static void send_places(struct liar *liar)
     last->len_bytes -= liar->lie == LIE_PLACE_TOO_SMALL;
     last->region = liar->lie == LIE_NO_SUCH_REGION ? 7 : 0;
     say(liar, WF_FRAME_peer_places, &places, -1);
+    if (liar->lie == LIE_PLACES_TWICE || liar->lie == LIE_OTHER_COUNT) {
+        places.slot = 0;
+        places.slots = 1;
+        say(liar, WF_FRAME_peer_places, &places, -1);
+    }
     free(list);
 }
 
-static void send_region(struct liar *liar)
+static void send_region(struct liar *liar, int fd)
 {
     struct wf_frame_peer_region region = {
         .index = liar->lie == LIE_REGION_NUMBER,
@@ -80,7 +94,7 @@ static void send_region(struct liar *liar)
     snprintf(region.transport, sizeof region.transport, "%s",
              liar->lie == LIE_TRANSPORT ? "pigeon" : "shm");
     memcpy(region.handle, liar->handle.bytes, liar->handle.len);
-    say(liar, WF_FRAME_peer_region, &region, liar->handle.fd);
+    say(liar, WF_FRAME_peer_region, &region, fd);
 }
 
 static void on_hello(struct liar *liar)
@@ -100,14 +114,19 @@ static void on_hello(struct liar *liar)
         say(liar, WF_FRAME_heartbeat, &heartbeat, -1);
         return;
     case LIE_REGION_FIRST:
-        send_region(liar);
+        send_region(liar, liar->handle.fd);
         return;
     case LIE_EARLY_GRANT:
         say(liar, WF_FRAME_grant, &(struct wf_frame_grant){0}, -1);
         return;
+    case LIE_REGION_AFTER_LAST:
+        send_places(liar);
+        send_region(liar, liar->handle.fd);
+        send_region(liar, -1); /* the descriptor went along with the first */
+        return;
     default:
         send_places(liar);
-        send_region(liar);
+        send_region(liar, liar->handle.fd);
     }
 }
 
@@ -195,8 +214,17 @@ static const struct {
     {"has a place that overflows", LIE_PLACE_OVERFLOWS, WF_PROTOCOL, "placed tensor"},
     {"has a place that is too small", LIE_PLACE_TOO_SMALL, WF_PROTOCOL, "placed tensor"},
     {"has a place in no region", LIE_NO_SUCH_REGION, WF_PROTOCOL, "placed tensor"},
-    {"begins with a region", LIE_REGION_FIRST, WF_PROTOCOL, "out of turn"},
-    {"counts regions from 1", LIE_REGION_NUMBER, WF_PROTOCOL, "out of turn"},
+    {"places a slot twice", LIE_PLACES_TWICE, WF_PROTOCOL, "sent the places of its slot 0 twice"},
+    {"places a slot that it does not have", LIE_SLOT_BEYOND, WF_PROTOCOL,
+     "sent places of slot 1 and has 1 slots"},
+    {"has one slot less than it said", LIE_OTHER_COUNT, WF_PROTOCOL,
+     "has 1 slots, and said 2 before"},
+    {"begins with a region", LIE_REGION_FIRST, WF_PROTOCOL,
+     "region 0 of slot 0 out of turn: expected the places of its tensors first"},
+    {"counts regions from 1", LIE_REGION_NUMBER, WF_PROTOCOL,
+     "region 1 of slot 0 out of turn: expected region 0"},
+    {"has a region after its last", LIE_REGION_AFTER_LAST, WF_PROTOCOL,
+     "region 0 of slot 0 out of turn: expected no more"},
     {"has a handle of another region", LIE_REGION_BAD, WF_PROTOCOL,
      "cannot be used: shm: region 0"},
     {"has another transport", LIE_TRANSPORT, WF_PROTOCOL, "\"pigeon\""},

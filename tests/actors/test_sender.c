@@ -67,7 +67,7 @@ static bool was_refused(void *user)
     return ((struct caller *)user)->is_refused;
 }
 
-static void call(struct stage *stage, struct caller *caller)
+static void dial(struct stage *stage, struct caller *caller)
 {
     memset(caller, 0, sizeof *caller);
     caller->from = stage_infer(stage, 0);
@@ -77,6 +77,11 @@ static void call(struct stage *stage, struct caller *caller)
     cr_assert_eq(env->ops->connect(env, &caller->actor, stage_train(stage, 0)->rank.address,
                                    &caller->conn, &error),
                  WF_OK, "%s", error.text);
+}
+
+static void call(struct stage *stage, struct caller *caller)
+{
+    dial(stage, caller);
     cr_assert(stage_run(stage, is_challenged, caller));
 }
 
@@ -186,6 +191,29 @@ Test(sender, hellos_are_checked_before_regions_are_shown)
         cr_assert_eq(caller.regions, 0, "%s", hello_rows[i].name);
         hang_up(&caller);
     }
+    stage_close(&stage);
+}
+
+Test(sender, one_reader_more_than_it_takes_is_refused)
+{
+    struct stage stage;
+    stage_open(&stage, &plain);
+    stage_plan(&stage);
+    struct wf_sender *sender = stage_train(&stage, 0)->rank.sender;
+    struct caller caller;
+    uint32_t count = sender->peer_count;
+    sender->peer_count = SENDER_PEERS_MAX;
+    dial(&stage, &caller);
+    cr_assert(stage_run(&stage, is_closed, &caller));
+    cr_assert(caller.is_refused);
+    cr_assert_eq(caller.refused.status, WF_AGAIN);
+    cr_assert_not_null(strstr(caller.refused.text, "train rank 0 has 8192 connections"), "%s",
+                       caller.refused.text);
+    cr_assert_not(caller.challenged);
+    sender->peer_count = count;
+    hang_up(&caller);
+    call(&stage, &caller);
+    hang_up(&caller);
     stage_close(&stage);
 }
 
