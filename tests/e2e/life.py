@@ -48,6 +48,21 @@ def case_killed():
             check_order(report)
 
 
+def case_never_back():
+    """While a server that was started again does not come to listen, the supervisor hears who wants the job to end."""
+    with Work() as work:
+        path = work.job(**SMALL, versions=100000)
+        job = Watched(path)
+        job.until(r"version 1 of \d+ committed")
+        os.unlink(path)
+        os.mkfifo(path)  # the next server waits for its job file
+        os.kill(child_pid(job.process.pid, "server"), signal.SIGKILL)
+        job.until("starting it again")
+        job.process.send_signal(signal.SIGINT)
+        status, _ = job.end()
+        check(status == 1 and "did not start to listen" not in job.text, "the job ends", job.text[-3000:])
+
+
 def case_leftovers():
     """A run folder may be shared by hosts: only what dead processes of this very host have left is taken away."""
     with Work() as work:

@@ -118,8 +118,11 @@ enum wf_status wf_parent_start_server(struct parent *p, struct wf_error *error)
     if (reached[0] != '\0' && options->scope != WF_PARENT_LEADER) {
         return WF_OK;
     }
-    int out[2];
-    if (pipe2(out, O_CLOEXEC) != 0) {
+    /* Whoever is connected knows where it was and tries until it is there: no time is lost waiting.
+     */
+    bool again = p->bound[0] != '\0';
+    int out[2] = {-1, -1};
+    if (!again && pipe2(out, O_CLOEXEC) != 0) {
         return wf_error_set(error, WF_NO_RESOURCE, "cannot make a pipe: %s", strerror(errno));
     }
     char listen[WF_ADDRESS_MAX];
@@ -134,15 +137,16 @@ enum wf_status wf_parent_start_server(struct parent *p, struct wf_error *error)
     if (status == WF_OK) {
         status = wf_parent_far_listen(p, listen, error);
     }
-    const char *at = p->bound[0] != '\0'       ? p->bound /* where the ranks look for it */
-                     : options->listen != NULL ? options->listen
-                                               : listen;
+    const char *at = again ? p->bound : options->listen != NULL ? options->listen : listen;
     if (status == WF_OK && at[0] != '\0') {
         arguments[n++] = "--listen";
         arguments[n++] = at;
     }
     if (status == WF_OK) {
         status = wf_child_start(&p->children, &p->children.children[0], arguments, out[1], error);
+    }
+    if (again) {
+        return status;
     }
     close(out[1]);
     if (status == WF_OK) {
