@@ -101,8 +101,8 @@ enum wf_status wf_parent_far_listen(struct parent *p, char listen_out[WF_ADDRESS
 enum wf_status wf_parent_far_server(struct parent *p, const char *bound, struct wf_error *error);
 
 /* --- parent_server.c */
-/* Our own server, if there is to be one: at first, waiting until it listens, or again on its journal
- * at the same address, without waiting. */
+/* Our own server, if there is to be one: at first, waiting until it listens, or again on its
+ * journal at the same address, without waiting. */
 enum wf_status wf_parent_start_server(struct parent *p, struct wf_error *error);
 void wf_parent_end_server(struct parent *p); /* it is gone: so is its journal */
 
