@@ -36,24 +36,52 @@ enum {
     WF_WORLD_MAX = 65536
 };
 
+/* Groups of ranks over which cuts divide. What each means is the engine's; a group that an engine
+ * has not is one rank. */
+enum wf_group {
+    WF_GROUP_TP,
+    WF_GROUP_ETP, /* inside an expert */
+    WF_GROUP_EP,
+    WF_GROUP_DP, /* shards of FSDP */
+    WF_GROUP_ATTN,
+    WF_GROUP_DENSE,
+    WF_GROUP_EMBED,
+    WF_GROUP_HEAD,
+    WF_GROUP_SHARED, /* shared experts */
+    WF_GROUP_VISION,
+    WF_GROUP_COUNT
+};
+extern const char *const wf_groups[WF_GROUP_COUNT]; /* "tp", "etp", ... as cuts name them */
+
+/* Which expert each physical slot holds, when that is no rule but a table (EPLB). */
+struct wf_placement {
+    uint32_t layers, slots;   /* layers of stack "layer"; slots of all ranks of an engine */
+    const uint32_t *experts;  /* [layers][slots]; rows of layers without experts are not read */
+};
+
+enum { WF_RECIPE_OWN = 16 };
+
 struct wf_recipe {
     const struct wf_engine *engine;
     char version[WF_VERSION_TEXT_MAX]; /* of the framework; the newest known unless given */
     enum wf_dtype dtype;               /* of the tensors; NONE means the model's */
-    uint32_t tp, pp, dp, cp, vpp, engines;
+    uint32_t tp, pp, dp, cp, vpp, ep, etp, engines; /* etp 0: the engine's rule */
     uint32_t vocab_multiple; /* whole multiple that the vocabulary is padded to; 1 is no padding */
-    uint32_t ep, etp;        /* of experts, which no model of this build has: always 1 and 0 */
     uint32_t first, last;    /* megatron: layers of the first and last stage; 0 is not given */
     bool account_embedding, account_loss; /* megatron `account` */
     char order[32];                       /* megatron rank order; default "tp-cp-ep-dp-pp" */
     char layout[WF_PIPELINE_TEXT_MAX];    /* megatron explicit stages */
-    bool local_names;                     /* megatron names=local instead of te */
+    uint32_t own[WF_RECIPE_OWN];          /* further keys of the engine: its table says which */
+    const struct wf_placement *placement; /* not part of the SPEC; NULL: the rule. Not owned */
 };
 
 /* Where a rank stands. */
 struct wf_coordinates {
-    uint32_t engine; /* which engine of the group (vllm engines=N); 0 for trainers */
+    uint32_t engine; /* which engine of the group (engines=N); 0 for trainers */
     uint32_t tp, pp, dp, cp;
+    struct {
+        uint32_t size, rank; /* size 0 reads as 1 */
+    } group[WF_GROUP_COUNT];
 };
 
 /* With a model also everything that can be wrong about the pair: sizes that do not divide (INVALID,

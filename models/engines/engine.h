@@ -1,19 +1,52 @@
 /* engine.h - what a framework is: a table of its tensors, and how its ranks stand.
  *
- * An engine is data plus three small functions. A row says how one tensor is made of parameters:
- * a fuse rule (parts into a whole tensor, as if one rank had it all) and a cut rule (the whole
- * tensor into one rank's). Their product is never written down: wf_nest_compose makes it. Adding an
- * engine is one file and one line in registry.c.
+ * An engine is data plus a few small functions. A row says how one tensor is made of parameters.
+ * models/layout_derive.c makes every tensor in the same four steps, each an affine nest, and
+ * composes them; their product is never written down:
  *
- * Fuse rule. The rows of each part are divided into `groups` equal shares and the tensor is, for
- * each group, that group's share of part 0, then of part 1, ... One group is plain stacking; groups
- * of KV heads make Megatron's linear_qkv; groups of TP ranks make everything that each rank fuses
- * by itself (gate and up, vLLM's qkv). A part with fewer heads than groups gives the same head to
- * several neighbouring groups (KV replication).
+ *   part   a parameter, or a regular share of its rows                      parts
+ *   fuse   parts -> a whole two-dimensional tensor, as if one rank had it   groups
+ *   cut    whole tensor -> this rank's                                      pad, cuts
+ *   view   this rank's rows and columns -> the order in memory              slots, view, shape
  *
- * Cut rule. Whole, by equal ranges of rows, or by equal ranges of columns over the TP ranks. Heads
- * are never split by a cut of columns or of TP groups. `padded` rows are first rounded up to the
- * recipe's vocab_multiple; the rows beyond the vocabulary are fills of zero.
+ * Parts. "q k v": roles of the family, in the order in which they are fused. "a|b|c" stands for
+ * three rows with one part each; "*" for one row for each role of the family that no other row has.
+ * A part in brackets is a share of the parameter's rows: the rows are factored, and of a factor
+ * "@LO:HI" takes a range and "@N" one: "qkvz(gk, 2*ek+2*gv/gk*ev@0:ek)" is q of Qwen3-Next's fused
+ * parameter, "q(nq, 2@1, d)" the gates of a gated q. Where the first factor is taken from, it is
+ * what the part is counted in (its unit); else the family's row says that.
+ *
+ * Groups. The rows of each part are divided into `groups` equal shares and the tensor is, for each
+ * group, that group's share of part 0, then of part 1, ... One group is plain stacking; nk groups
+ * make Megatron's linear_qkv; groups of TP ranks make everything that each rank fuses by itself
+ * (gate and up, vLLM's qkv); as many groups as rows interleave. A part with fewer units than groups
+ * gives the same unit to several neighbouring groups (KV replication).
+ *
+ * Cuts, in order, parted by spaces: "0/tp" divides rows over the ranks of a group, "1/tp" columns;
+ * equal shares, no unit split where a part has units. "0~dp" is torch's chunk rule: shares of
+ * ceil(n / ranks), then a short one, then empty ones. `pad` first rounds the dimension of the first
+ * cut up to a multiple; what is beyond is a fill of `fill` bytes.
+ *
+ * Experts. A row whose parts are per expert is one tensor for each expert that this rank has when
+ * its name has {slot} (counted here) or {expert} (counted in the model), and else one tensor with a
+ * leading dimension of those experts; each is fused and cut by itself. `extra` adds slots behind
+ * them: "COUNT: PARTS", with x counting them ("ns: shared_gate(ns@x, I) shared_up(ns@x, I)").
+ *
+ * View. "e (g:2 i a:8 b:2) (k l:64) -> e k i b g a l": dimensions (e slots if there are any, rows,
+ * columns) factored, and the order of the factors in memory. One factor of a dimension may be
+ * without a size. NULL: as they stand. `shape` gives the local shape where it is not (slots, rows,
+ * further dimensions of the first part): expressions parted by commas, with `slots`, `rows` and
+ * `columns` (local).
+ *
+ * Names. {layers}: the engine's prefix of the stack, number included. {name}: the first part's
+ * canonical name; {dir}: that up to its module ("...self_attn." of "...self_attn.q_proj.weight");
+ * {leaf}: its last word; {experts}: up to "{expert}" ("...mlp.experts."). Those four go through the
+ * family's renames for this engine. The chunk's prefix comes before everything.
+ *
+ * Expressions know what models/config.h's wf_model_lookup knows at the row's place; every key of
+ * the engine's SPEC by its name (flags and numbers), words as "KEY.WORD"; `version` as major *
+ * 1,000,000 + minor * 1,000 + patch; `embeds` and `heads`: whether this chunk embeds, gives logits;
+ * GROUP_size and GROUP_rank for the names of wf_groups[]; `chunk` and `chunks` of this rank.
  */
 #ifndef WEFT_MODELS_ENGINES_ENGINE_H
 #define WEFT_MODELS_ENGINES_ENGINE_H
@@ -27,59 +60,56 @@
 #include "models/recipe.h"
 #include "runtime/status.h"
 
-enum { WF_PARTS_MAX = 4, WF_CHUNKS_MAX = 256, WF_PREFIX_MAX = 32 };
+enum { WF_PARTS_MAX = 12, WF_CHUNKS_MAX = 256, WF_PREFIX_MAX = 32, WF_SLOTS_MAX = 8192 };
 
-enum wf_groups { WF_GROUPS_ONE, WF_GROUPS_KV_HEADS, WF_GROUPS_TP };
-enum wf_cut { WF_CUT_NONE, WF_CUT_ROWS, WF_CUT_COLUMNS };
-
-/* Which pipeline chunks have the row. A tied head in the same chunk as the embedding is the
- * embedding itself; in another chunk it is a copy. */
-enum wf_place {
-    WF_PLACE_LAYER,              /* once per layer of the chunk */
-    WF_PLACE_EMBEDDING,          /* the chunk that embeds */
-    WF_PLACE_EMBEDDING_OR_COPY,  /* and the chunk of the head, when tied */
-    WF_PLACE_HEAD,               /* the chunk that gives logits */
-    WF_PLACE_HEAD_UNLESS_SHARED, /* ... unless tied to the embedding of the same chunk */
-    WF_PLACE_HEAD_UNTIED,        /* ... when there is a head of its own */
-    WF_PLACE_HEAD_TIED,          /* aliases: ... when there is none */
+enum wf_row_kind {
+    WF_ROW_WEIGHTS,
+    WF_ROW_DERIVED, /* computed by the engine from its parts after they were written: no pieces */
+    WF_ROW_KEEP,    /* never written (scales until calibrated) */
+    WF_ROW_VIEW,    /* a view into another tensor's memory, listed under a name of its own */
+    WF_ROW_ABSENT,  /* this engine has no such tensor, and needs none: no tensor at all */
 };
 
 struct wf_engine_row {
-    const char *name; /* "{layer}" is replaced */
-    enum wf_place place;
-    enum wf_groups groups;
-    enum wf_cut cut;
-    bool padded;
-    enum wf_role parts[WF_PARTS_MAX]; /* WF_ROLE_NONE ends; a row without its roles is left out */
+    const char *name, *parts;
+    const char *when; /* expression; NULL: always. Of several rows with one part any may hold */
+    const char *groups, *pad, *cuts, *fill; /* NULL: 1, none, whole, 0 */
+    const char *extra, *view, *shape;
+    const char *dtype;    /* NULL: the recipe's where the parameter has the model's, else its own;
+                           * "f32"; "f32: EXPR" f32 where EXPR holds */
+    const char *data_when; /* expression; where it is 0 the whole tensor is fill. NULL: always data */
+    enum wf_row_kind kind;
 };
 
-struct wf_engine_rows {
-    const struct wf_engine_row *rows;
-    size_t count;
-};
-
+/* A second name of the tensor whose first part has the role. */
 struct wf_engine_alias {
-    const char *name, *target;
-    enum wf_place place;
+    const char *role, *name, *when;
 };
 
-/* Part of a rank's model: layers [first_layer, first_layer + layer_count) and maybe the ends. */
+struct wf_engine_stack {
+    const char *stack, *prefix; /* "layer", "decoder.layers.{i}." */
+};
+
+/* Part of a rank's model. */
 struct wf_chunk {
-    uint32_t first_layer, layer_count;
+    uint32_t first_layer, layer_count; /* of stack "layer" */
+    uint32_t first_mtp, mtp_count;     /* of stack "mtp" */
     bool embedding, head;
-    char prefix[WF_PREFIX_MAX]; /* of the chunk's tensor names */
+    bool others; /* all members of all other stacks (vision) */
+    char prefix[WF_PREFIX_MAX];
 };
 
-/* A key of the engine's SPEC. */
+/* A key of the engine's SPEC. Numbers, flags and words are a uint32_t at `offset` of the recipe. */
 enum wf_key_kind {
-    WF_KEY_SIZE, /* uint32_t at `offset`; `normal` when absent (0: worked out) */
+    WF_KEY_SIZE, /* `normal` when absent (0: worked out), 1..max when given */
+    WF_KEY_FLAG, /* 0 or 1 */
+    WF_KEY_WORD, /* index into `words` (parted by |) */
     WF_KEY_VERSION,
     WF_KEY_DTYPE,
     WF_KEY_ACCOUNT,
-    WF_KEY_NAMES,
     WF_KEY_ORDER,
     WF_KEY_LAYOUT,
-    WF_KEY_LATER, /* of later versions: refused unless it is `only` */
+    WF_KEY_REFUSED, /* known and refused with the sentence in `words`, unless it is `only` */
 };
 
 struct wf_engine_key {
@@ -87,6 +117,7 @@ struct wf_engine_key {
     enum wf_key_kind kind;
     size_t offset;
     uint32_t normal, max;
+    const char *words;
     const char *only;
 };
 
@@ -95,11 +126,17 @@ struct wf_engine {
     const char *const *versions; /* known series, oldest first, NULL-terminated; may be NULL */
     const struct wf_engine_key *keys;
     size_t key_count;
-    /* Padding of the vocabulary when no key says otherwise; times TP where `per_tp`. */
+    /* Padding of the vocabulary when no key says otherwise; times TP where `per_tp`. It is the
+     * value of the recipe's vocab_multiple, in expressions `vocab_multiple`. */
     uint32_t vocab_multiple;
     bool vocab_multiple_per_tp;
-    bool layers_count_from_chunk;    /* {layer} begins at 0 in every chunk */
-    struct wf_engine_rows tables[2]; /* [1] for local names, may be empty */
+    bool layers_count_from_chunk; /* {i} begins at 0 in every chunk */
+    const char *exceptions;       /* which wf_family_engine is this engine's; NULL: its own name */
+    const char *skipped_stacks;   /* not in this engine's model: "mtp" */
+    const struct wf_engine_stack *stacks; /* prefixes; a stack that is not here has none */
+    size_t stack_count;
+    const struct wf_engine_row *rows;
+    size_t row_count;
     const struct wf_engine_alias *aliases;
     size_t alias_count;
     /* What tables cannot say: refuses combinations that this framework does not run. May be NULL.
@@ -111,19 +148,31 @@ struct wf_engine {
                              uint32_t pp, struct wf_chunk *chunks_out, uint32_t *count_out,
                              struct wf_error *error);
     struct wf_coordinates (*coordinates)(const struct wf_recipe *recipe, uint32_t rank);
+    /* The experts of this rank's slots in one member of a stack, in the order of the slots; gives
+     * their count (0 where the model has none). NULL: contiguous equal shares over WF_GROUP_EP. */
+    enum wf_status (*experts)(const struct wf_model *model, const struct wf_recipe *recipe,
+                              const struct wf_coordinates *at, uint32_t layer,
+                              uint32_t slots_out[WF_SLOTS_MAX], uint32_t *count_out,
+                              struct wf_error *error);
+    /* Makes the rank's layout from the one that the table gives, where a tensor depends on others
+     * (flat parameters). Takes `whole` and gives *layout_out. May be NULL. */
+    enum wf_status (*finish)(const struct wf_model *model, const struct wf_recipe *recipe,
+                             uint32_t rank, struct wf_layout *whole, struct wf_layout **layout_out,
+                             struct wf_error *error);
 };
 
 extern const struct wf_engine *const wf_engines[]; /* NULL-terminated */
-extern const struct wf_engine wf_engine_hf, wf_engine_megatron, wf_engine_vllm;
+extern const struct wf_engine wf_engine_hf, wf_engine_megatron, wf_engine_fsdp, wf_engine_vllm,
+    wf_engine_sglang;
 
-/* The rows in use under this recipe. */
-const struct wf_engine_rows *wf_engine_table(const struct wf_recipe *recipe);
-/* What a parameter is counted in when it is divided: heads, vocabulary rows or intermediate rows
- * (columns of o and down). */
-uint64_t wf_engine_units(const struct wf_model *model, enum wf_role role, const char **what_out);
 /* Everything that can be wrong about (model, recipe) whatever the rank: sizes that do not divide,
  * parameters that the engine has no place for, pipelines that do not fit the layers. */
 enum wf_status wf_engine_check(const struct wf_model *model, const struct wf_recipe *recipe,
                                struct wf_error *error);
+/* What can be wrong about an engine's (or a family's) rows alone, whatever the model: texts that do
+ * not parse, roles no built-in family has. For tests and the reader of users' files. */
+enum wf_status wf_engine_rows_check(const struct wf_engine *engine, const struct wf_family *family,
+                                    const struct wf_engine_row *rows, size_t count,
+                                    struct wf_error *error);
 
 #endif

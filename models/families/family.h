@@ -1,12 +1,26 @@
-/* family.h - what a model family is: a table of its checkpoint's tensors, and how its config reads.
+/* family.h - what a model family is: how its config reads, and which parameters follow from it.
  *
- * A family is data. Adding one is one file with one `const struct wf_family` and one line in
- * registry.c; nothing else knows any family by name, except the engines' own refusals.
+ * A family is data: texts and expressions (models/expr.h). The built-in ones are tables in this
+ * folder; a user's is a YAML file of the same fields (families/file.h, docs/add-a-model.md). Both
+ * pass wf_family_check, and nothing else knows any family by name. A family says nothing of
+ * engines, except where an engine's own naming of this family departs from the engine's rule
+ * (`engines`): the exception stands beside what it is an exception of.
  *
- * Rows whose name holds "{layer}" stand together and are repeated per layer. A shape is one
- * expression per dimension, parted by commas; an expression is a sum of products of sizes
- * ("nq*d,H", "V,H") with the names of wf_sizes in config_inventory.c:
- *   H hidden, L layers, V vocabulary, nq query heads, nk KV heads, d head size, F intermediate.
+ * Sizes. Each has a short name for expressions and says which key of the config gives it. Names in
+ * common use: H hidden, L layers, V vocabulary, nq query heads, nk KV heads, d head size, F dense
+ * intermediate, E routed experts, I expert intermediate, S shared expert intermediate (total);
+ * MLA: qr q_lora_rank, c kv_lora_rank, dn, dr, dv; delta nets: gk, gv heads, ek, ev head sizes, kc
+ * kernel. H, L and V must exist; `tied` too (0 or 1).
+ *
+ * Stacks. What is repeated: the layers, layers that predict further tokens, blocks of a vision
+ * tower. A row that belongs to a stack begins its name with "{layers}", which becomes the stack's
+ * prefix with its number in it; one row may belong to several stacks. In its expressions `layer` is
+ * the number (first + index), `index` counts from 0, and the stack's own name is 1.
+ *
+ * Parameters are the checkpoint's tensors, except experts: always one parameter per expert and
+ * matrix, gate and up apart, in [out, in] order ("{expert}" in the name), whatever form the
+ * checkpoint has; the rows of engine "hf" (the checkpoint's files) and "memory" (the state dict in
+ * memory, what FSDP shards) say how they are stored where it differs.
  */
 #ifndef WEFT_MODELS_FAMILIES_FAMILY_H
 #define WEFT_MODELS_FAMILIES_FAMILY_H
@@ -16,69 +30,92 @@
 #include <stdint.h>
 
 #include "models/config.h"
+#include "runtime/status.h"
 
-/* What a parameter is to a model. Engines name roles, never Hugging Face names. */
-enum wf_role {
-    WF_ROLE_NONE,
-    WF_ROLE_EMBEDDING,
-    WF_ROLE_INPUT_NORM,
-    WF_ROLE_Q,
-    WF_ROLE_K,
-    WF_ROLE_V,
-    WF_ROLE_Q_BIAS,
-    WF_ROLE_K_BIAS,
-    WF_ROLE_V_BIAS,
-    WF_ROLE_Q_NORM,
-    WF_ROLE_K_NORM,
-    WF_ROLE_O,
-    WF_ROLE_O_BIAS,
-    WF_ROLE_POST_NORM, /* between attention and MLP */
-    WF_ROLE_GATE,
-    WF_ROLE_UP,
-    WF_ROLE_DOWN,
-    WF_ROLE_GATE_BIAS,
-    WF_ROLE_UP_BIAS,
-    WF_ROLE_DOWN_BIAS,
-    WF_ROLE_FINAL_NORM,
-    WF_ROLE_HEAD, /* no parameter of its own when tied: the embedding stands for it */
-    WF_ROLE_COUNT
+struct wf_engine_row; /* models/engines/engine.h */
+struct wf_engine_alias;
+
+enum {
+    WF_FAMILY_SIZES_MAX = 64,
+    WF_FAMILY_STACKS_MAX = 8,
+    WF_FAMILY_ROWS_MAX = 256,
+    WF_FAMILY_TYPES_MAX = 16,
 };
 
-/* When a row exists. */
-enum wf_family_when {
-    WF_ROW_ALWAYS,
-    WF_ROW_ATTENTION_BIAS,
-    WF_ROW_MLP_BIAS,
-    WF_ROW_UNTIED,
+struct wf_family_size {
+    const char *name; /* in expressions */
+    /* Keys, parted by |, the first that is present and not null counts. "a.b" looks into an object;
+     * a key is looked for in the text config first (`text_config` of the family), then at the top.
+     * NULL: only `otherwise`. */
+    const char *key;
+    /* Expression over the sizes above when no key is there; NULL: one is needed. */
+    const char *otherwise;
+    /* NULL: a number, true or false. Else the value is 1 where the key's text equals one of these
+     * (parted by |), and where the key is a list, where its entry for this layer does; "@layer": a
+     * list of numbers, 1 where it has this layer. */
+    const char *match;
+};
+
+struct wf_family_stack {
+    const char *name;   /* "layer", "mtp", "vision": also a name in expressions */
+    const char *prefix; /* "model.layers.{i}." */
+    const char *count;  /* expression over sizes: how many; 0 is none */
+    const char *first;  /* expression: the first one's number; NULL: 0 */
 };
 
 struct wf_family_row {
-    enum wf_role role;
-    enum wf_family_when when;
-    const char *name, *shape;
+    const char *role;   /* "q", "expert_gate", "final_norm": engines name these, never HF names */
+    const char *name;   /* "{layers}self_attn.q_proj.weight", "lm_head.weight" */
+    const char *shape;  /* an expression for each dimension, parted by commas */
+    const char *stacks; /* names parted by spaces; NULL: "layer" if the name has {layers} */
+    const char *when;   /* expression; NULL: always */
+    /* What the dimension that engines cut is counted in ("nq" heads of d rows); NULL: its own rows
+     * or columns. Nothing ever cuts inside a unit, and what has fewer units than ranks is
+     * replicated where an engine does so. */
+    const char *unit;
+    const char *dtype; /* "f32", "u8", "e4m3", ...; NULL: the config's */
 };
 
-/* How a flag of the config reads. */
-enum wf_family_switch {
-    WF_SWITCH_KEY,    /* the config's key; absent and null mean false */
-    WF_SWITCH_ALWAYS, /* part of the architecture; the key is not looked at */
-    WF_SWITCH_NEVER,  /* the family has no such tensors: the key must not be true */
+/* An engine's exceptions for this family. */
+struct wf_family_engine {
+    const char *engine;  /* "vllm", "sglang", "megatron", "hf", "memory" */
+    const char *renames; /* "FROM=>TO FROM=>TO": applied in order to names the engine derives from
+                          * canonical ones, each at its first place; NULL: none */
+    const struct wf_engine_row *rows; /* take the place of the engine's rows for their roles */
+    size_t row_count;
+    const struct wf_engine_alias *aliases; /* beside the engine's */
+    size_t alias_count;
 };
 
 struct wf_family {
-    const char *name;       /* as in messages and hashes */
-    const char *model_type; /* of the config */
+    const char *name;        /* as in messages and hashes */
+    const char *model_types; /* of the config, parted by | */
+    const char *text_config; /* key of the nested text model's config; NULL: none */
+    /* Keys parted by spaces that must be absent, null, false, 0 or empty: they would add tensors,
+     * or change what one holds, in ways this family does not say. "key:what it adds". */
+    const char *refused;
+    const struct wf_family_size *sizes;
+    size_t size_count;
+    const struct wf_family_stack *stacks;
+    size_t stack_count;
     const struct wf_family_row *rows;
     size_t row_count;
-    enum wf_family_switch attention_bias, mlp_bias;
-    bool qk_norm;
-    bool tied_if_absent;
-    /* What an absent key means in this family's library class; 0: as many KV heads as query heads,
-     * and hidden / heads. */
-    uint64_t kv_heads_if_absent, head_dim_if_absent;
+    const struct wf_family_engine *engines;
+    size_t engine_count;
+    /* Expressions that must be 1, each with the sentence that is said when not, parted by '|':
+     * "nq % nk == 0: num_attention_heads is no multiple of num_key_value_heads". */
+    const char *requires;
 };
 
-extern const struct wf_family *const wf_families[]; /* NULL-terminated */
-extern const struct wf_family wf_family_llama, wf_family_mistral, wf_family_qwen2, wf_family_qwen3;
+extern const struct wf_family *const wf_families[]; /* built in; NULL-terminated */
+
+/* Everything a table can get wrong: names that no size has, roles given twice in one stack, shapes
+ * that are none, stacks that do not exist, engine rows of unknown roles. INVALID with a sentence.
+ * The test of the built-in tables and the reader of users' files are the same function. */
+enum wf_status wf_family_check(const struct wf_family *family, struct wf_error *error);
+/* Index of a row by role among the rows of a stack (UINT32_MAX stands for no stack), or UINT32_MAX.
+ */
+uint32_t wf_family_find_row(const struct wf_family *family, uint32_t stack, const char *role,
+                            size_t len);
 
 #endif
