@@ -7,7 +7,11 @@
 #include "models/engines/engine.h"
 #include "runtime/nearest.h"
 
-enum { KEYS_MAX = 32 };
+enum {
+    KEYS_MAX = 64,
+    AXES_MAX = 8,     /* of an order */
+    VALUE_TEXT = 128, /* of one key, in canonical text */
+};
 
 /* A piece of the SPEC; not NUL-terminated. */
 struct slice {
@@ -16,8 +20,12 @@ struct slice {
 };
 #define SLICE(s) (int)(s).len, (s).text
 
-/* Engines of later versions, so that their names are answered and not guessed at. */
-static const char *const later_engines[] = {"fsdp", "sglang"};
+const char *const wf_groups[WF_GROUP_COUNT] = {
+    [WF_GROUP_TP] = "tp",         [WF_GROUP_ETP] = "etp",   [WF_GROUP_EP] = "ep",
+    [WF_GROUP_DP] = "dp",         [WF_GROUP_ATTN] = "attn", [WF_GROUP_DENSE] = "dense",
+    [WF_GROUP_EMBED] = "embed",   [WF_GROUP_HEAD] = "head", [WF_GROUP_SHARED] = "shared",
+    [WF_GROUP_VISION] = "vision",
+};
 
 static bool slice_is(struct slice slice, const char *text)
 {
@@ -106,17 +114,6 @@ static enum wf_status parse_account(struct slice value, struct wf_recipe *recipe
     return WF_OK;
 }
 
-static enum wf_status parse_names(struct slice value, struct wf_recipe *recipe,
-                                  struct wf_error *error)
-{
-    if (!slice_is(value, "te") && !slice_is(value, "local")) {
-        return wf_error_set(error, WF_INVALID, "names: expected te or local, found \"%.*s\"",
-                            SLICE(value));
-    }
-    recipe->local_names = slice_is(value, "local");
-    return WF_OK;
-}
-
 static enum wf_status copy_text(const char *key, struct slice value, char *out, size_t room,
                                 struct wf_error *error)
 {
@@ -129,63 +126,113 @@ static enum wf_status copy_text(const char *key, struct slice value, char *out, 
     return WF_OK;
 }
 
-/* Names of axes parted by '-', each once, all of them known. */
-static enum wf_status parse_order(struct slice value, char *out, size_t room,
-                                  struct wf_error *error)
+/* The words of a table, parted by '|'. */
+static bool next_word(struct slice *rest, struct slice *word_out)
 {
-    static const char *const axes[] = {"tp", "cp", "ep", "dp", "pp"};
-    bool seen[5] = {false}, more = true;
+    if (!rest->text) {
+        return false;
+    }
+    bool more = false;
+    *word_out = cut_at(rest, '|', &more);
+    rest->text = more ? rest->text : NULL;
+    return true;
+}
+
+static struct slice words_of(const char *words)
+{
+    return (struct slice){words, words ? strlen(words) : 0};
+}
+
+static uint32_t *number_at(const struct wf_engine_key *key, struct wf_recipe *recipe)
+{
+    return (uint32_t *)((char *)recipe + key->offset);
+}
+
+static enum wf_status parse_word(const struct wf_engine_key *key, struct slice value,
+                                 struct wf_recipe *recipe, struct wf_error *error)
+{
+    struct slice rest = words_of(key->words), word;
+    for (uint32_t i = 0; next_word(&rest, &word); i++) {
+        if (word.len == value.len && memcmp(word.text, value.text, word.len) == 0) {
+            *number_at(key, recipe) = i;
+            return WF_OK;
+        }
+    }
+    return wf_error_set(error, WF_INVALID, "%s: expected one of %s, found \"%.*s\"", key->name,
+                        key->words, SLICE(value));
+}
+
+static enum wf_status parse_flag(const struct wf_engine_key *key, struct slice value,
+                                 struct wf_recipe *recipe, struct wf_error *error)
+{
+    if (!slice_is(value, "0") && !slice_is(value, "1")) {
+        return wf_error_set(error, WF_INVALID, "%s: expected 0 or 1, found \"%.*s\"", key->name,
+                            SLICE(value));
+    }
+    *number_at(key, recipe) = slice_is(value, "1");
+    return WF_OK;
+}
+
+/* Names of axes parted by '-', each at most once, all of them among the key's words. */
+static enum wf_status parse_order(const struct wf_engine_key *key, struct slice value,
+                                  struct wf_recipe *recipe, struct wf_error *error)
+{
+    bool seen[AXES_MAX] = {false}, more = true;
     struct slice rest = value;
     while (more) {
-        struct slice axis = cut_at(&rest, '-', &more);
+        struct slice axis = cut_at(&rest, '-', &more), words = words_of(key->words), word;
         size_t i = 0;
-        while (i < 5 && !slice_is(axis, axes[i])) {
-            i++;
+        bool known = false;
+        while (!known && next_word(&words, &word)) {
+            known = word.len == axis.len && memcmp(word.text, axis.text, word.len) == 0;
+            i += !known;
         }
-        if (i == 5 || seen[i]) {
+        WF_ASSERT(!known || i < AXES_MAX);
+        if (!known || seen[i]) {
             return wf_error_set(error, WF_INVALID,
-                                "order: expected tp, cp, ep, dp and pp, each once, parted by -, "
-                                "found \"%.*s\"",
-                                SLICE(value));
+                                "order: expected names of %s, each once, parted by -, the fastest "
+                                "first, found \"%.*s\"",
+                                key->words, SLICE(value));
         }
         seen[i] = true;
     }
-    return copy_text("order", value, out, room, error);
+    return copy_text(key->name, value, recipe->order, sizeof recipe->order, error);
 }
 
-static enum wf_status parse_later(const struct wf_engine_key *key, struct slice value,
-                                  struct wf_error *error)
+static enum wf_status parse_refused(const struct wf_engine_key *key, struct slice value,
+                                    struct wf_error *error)
 {
     if (key->only && slice_is(value, key->only)) {
         return WF_OK;
     }
-    return wf_error_set(error, WF_UNSUPPORTED, "%s=%.*s is not supported yet%s%s", key->name,
-                        SLICE(value), key->only ? "; this build knows only " : "",
-                        key->only ? key->only : "");
+    return wf_error_set(error, WF_UNSUPPORTED, "%s=%.*s: %s", key->name, SLICE(value), key->words);
 }
 
 static enum wf_status parse_value(const struct wf_engine_key *key, struct slice value,
                                   struct wf_recipe *recipe, struct wf_error *error)
 {
     switch (key->kind) {
+    case WF_KEY_SIZE:
+        return parse_number(key->name, value, key->max, number_at(key, recipe), error);
+    case WF_KEY_FLAG:
+        return parse_flag(key, value, recipe, error);
+    case WF_KEY_WORD:
+        return parse_word(key, value, recipe, error);
     case WF_KEY_VERSION:
         return parse_version(recipe->engine, value, recipe->version, error);
     case WF_KEY_DTYPE:
         return parse_dtype(value, &recipe->dtype, error);
     case WF_KEY_ACCOUNT:
         return parse_account(value, recipe, error);
-    case WF_KEY_NAMES:
-        return parse_names(value, recipe, error);
     case WF_KEY_ORDER:
-        return parse_order(value, recipe->order, sizeof recipe->order, error);
+        return parse_order(key, value, recipe, error);
     case WF_KEY_LAYOUT:
         return copy_text(key->name, value, recipe->layout, sizeof recipe->layout, error);
-    case WF_KEY_LATER:
-        return parse_later(key, value, error);
-    default:
-        return parse_number(key->name, value, key->max, (uint32_t *)((char *)recipe + key->offset),
-                            error);
+    case WF_KEY_REFUSED:
+        return parse_refused(key, value, error);
     }
+    WF_ASSERT(!"a key of a known kind");
+    return WF_INVALID;
 }
 
 /* --- the whole ------------------------------------------------------------------------------- */
@@ -194,26 +241,24 @@ static enum wf_status find_engine(struct slice name, const struct wf_engine **ou
                                   struct wf_error *error)
 {
     const char *words[16];
+    char known[128] = "";
     size_t count = 0;
     for (const struct wf_engine *const *engine = wf_engines; *engine; engine++) {
         if (slice_is(name, (*engine)->name)) {
             *out = *engine;
             return WF_OK;
         }
+        WF_ASSERT(count < sizeof words / sizeof words[0]);
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", count ? ", " : "",
+                 (*engine)->name);
         words[count++] = (*engine)->name;
-    }
-    for (size_t i = 0; i < sizeof later_engines / sizeof later_engines[0]; i++) {
-        if (slice_is(name, later_engines[i])) {
-            return wf_error_set(error, WF_UNSUPPORTED, "engine %s is not supported yet",
-                                later_engines[i]);
-        }
     }
     const char *nearest = wf_nearest(name.text, name.len, words, count);
     return wf_error_set(error, WF_INVALID,
                         "unknown engine \"%.*s\"%s%s%s; a SPEC is ENGINE:KEY=VALUE,... with one of "
-                        "hf, megatron, vllm",
+                        "%s",
                         SLICE(name), nearest ? ", did you mean " : "", nearest ? nearest : "",
-                        nearest ? "?" : "");
+                        nearest ? "?" : "", known);
 }
 
 static enum wf_status find_key(const struct wf_engine *engine, struct slice name, size_t *index_out,
@@ -268,15 +313,22 @@ static enum wf_status parse_keys(struct slice rest, struct wf_recipe *recipe,
 
 static void set_defaults(const struct wf_engine *engine, struct wf_recipe *recipe)
 {
-    *recipe = (struct wf_recipe){
-        .engine = engine, .tp = 1, .pp = 1, .dp = 1, .cp = 1, .vpp = 1, .engines = 1, .ep = 1};
+    *recipe = (struct wf_recipe){.engine = engine,
+                                 .tp = 1,
+                                 .pp = 1,
+                                 .dp = 1,
+                                 .cp = 1,
+                                 .vpp = 1,
+                                 .ep = 1,
+                                 .replicate = 1,
+                                 .engines = 1};
     for (const char *const *series = engine->versions; series && *series; series++) {
         snprintf(recipe->version, sizeof recipe->version, "%s", *series);
     }
     for (size_t i = 0; i < engine->key_count; i++) {
         const struct wf_engine_key *key = &engine->keys[i];
-        if (key->kind == WF_KEY_SIZE) {
-            *(uint32_t *)((char *)recipe + key->offset) = key->normal;
+        if (key->kind == WF_KEY_SIZE || key->kind == WF_KEY_FLAG || key->kind == WF_KEY_WORD) {
+            *number_at(key, recipe) = key->normal;
         } else if (key->kind == WF_KEY_ORDER) {
             snprintf(recipe->order, sizeof recipe->order, "%s", key->only);
         }
@@ -289,22 +341,35 @@ static uint64_t normal_multiple(const struct wf_recipe *recipe)
     return (uint64_t)engine->vocab_multiple * (engine->vocab_multiple_per_tp ? recipe->tp : 1);
 }
 
-/* Expert sizes decide nothing without experts: their defaults are accepted, and forgotten so that
- * equal layouts have equal recipes. */
-static enum wf_status check_experts(struct wf_recipe *recipe, struct wf_error *error)
+/* An axis of more than one rank must have a place in the order: axes are named as their keys. */
+static enum wf_status check_order(const struct wf_recipe *recipe, const struct wf_engine_key *key,
+                                  struct wf_error *error)
 {
-    if (recipe->ep != 1 || (recipe->etp > 1 && recipe->etp != recipe->tp)) {
-        return wf_error_set(error, WF_UNSUPPORTED,
-                            "ep=%u,etp=%u: experts are not supported yet; leave them out",
-                            recipe->ep, recipe->etp ? recipe->etp : recipe->tp);
+    struct slice words = words_of(key->words), word;
+    while (next_word(&words, &word)) {
+        struct slice rest = {recipe->order, strlen(recipe->order)};
+        bool there = false, more = true;
+        while (more) {
+            struct slice axis = cut_at(&rest, '-', &more);
+            there = there || (axis.len == word.len && memcmp(axis.text, word.text, word.len) == 0);
+        }
+        size_t i = 0;
+        enum wf_status status = find_key(recipe->engine, word, &i, error);
+        WF_ASSERT(status == WF_OK);
+        uint32_t size = *number_at(&recipe->engine->keys[i], (struct wf_recipe *)recipe);
+        if (!there && size > 1) {
+            return wf_error_set(error, WF_INVALID, "order %s leaves out %.*s, whose size is %u",
+                                recipe->order, SLICE(word), size);
+        }
     }
-    recipe->etp = 0;
     return WF_OK;
 }
 
-static enum wf_status check_world(const struct wf_recipe *recipe, struct wf_error *error)
+/* What is wrong about the recipe alone. */
+static enum wf_status check_recipe(const struct wf_recipe *recipe, struct wf_error *error)
 {
-    const uint32_t sizes[] = {recipe->tp, recipe->pp, recipe->dp, recipe->cp, recipe->engines};
+    const uint32_t sizes[] = {recipe->tp, recipe->pp,        recipe->dp,
+                              recipe->cp, recipe->replicate, recipe->engines};
     uint64_t world = 1;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         world *= sizes[i]; /* each is at most WF_WORLD_MAX, and so is world before */
@@ -313,17 +378,16 @@ static enum wf_status check_world(const struct wf_recipe *recipe, struct wf_erro
                                 WF_WORLD_MAX);
         }
     }
-    const struct {
-        const char *name;
-        uint32_t size;
-    } axes[] = {{"tp", recipe->tp}, {"pp", recipe->pp}, {"dp", recipe->dp}, {"cp", recipe->cp}};
-    for (size_t i = 0; i < 4; i++) {
-        if (recipe->order[0] && axes[i].size > 1 && !strstr(recipe->order, axes[i].name)) {
-            return wf_error_set(error, WF_INVALID, "order %s leaves out %s, whose size is %u",
-                                recipe->order, axes[i].name, axes[i].size);
+    const struct wf_engine *engine = recipe->engine;
+    for (size_t i = 0; i < engine->key_count; i++) {
+        enum wf_status status = engine->keys[i].kind == WF_KEY_ORDER
+                                    ? check_order(recipe, &engine->keys[i], error)
+                                    : WF_OK;
+        if (status != WF_OK) {
+            return status;
         }
     }
-    return WF_OK;
+    return engine->check_recipe ? engine->check_recipe(recipe, error) : WF_OK;
 }
 
 enum wf_status wf_recipe_parse(const char *spec, const struct wf_model *model,
@@ -346,10 +410,7 @@ enum wf_status wf_recipe_parse(const char *spec, const struct wf_model *model,
     if (status == WF_OK) {
         recipe.vocab_multiple =
             recipe.vocab_multiple ? recipe.vocab_multiple : (uint32_t)normal_multiple(&recipe);
-        status = check_world(&recipe, error);
-    }
-    if (status == WF_OK) {
-        status = check_experts(&recipe, error);
+        status = check_recipe(&recipe, error);
     }
     if (status == WF_OK && model) {
         status = wf_engine_check(model, &recipe, error);
@@ -373,8 +434,9 @@ static void put(char *text, char mark, const char *key, const char *value)
 
 /* The value's text if it is not what an absent key means, else NULL. */
 static const char *value_text(const struct wf_recipe *recipe, const struct wf_recipe *normal,
-                              const struct wf_engine_key *key, char room[16])
+                              const struct wf_engine_key *key, char room[VALUE_TEXT])
 {
+    struct slice words = words_of(key->words), word = {"", 0};
     uint32_t number = 0;
     switch (key->kind) {
     case WF_KEY_VERSION:
@@ -386,19 +448,27 @@ static const char *value_text(const struct wf_recipe *recipe, const struct wf_re
             return "embedding+loss";
         }
         return recipe->account_embedding ? "embedding" : recipe->account_loss ? "loss" : NULL;
-    case WF_KEY_NAMES:
-        return recipe->local_names ? "local" : NULL;
     case WF_KEY_ORDER:
         return strcmp(recipe->order, normal->order) ? recipe->order : NULL;
     case WF_KEY_LAYOUT:
         return recipe->layout[0] ? recipe->layout : NULL;
-    case WF_KEY_LATER:
+    case WF_KEY_REFUSED:
         return NULL;
-    default:
-        number = *(const uint32_t *)((const char *)recipe + key->offset);
-        snprintf(room, 16, "%u", number);
-        return number != *(const uint32_t *)((const char *)normal + key->offset) ? room : NULL;
+    case WF_KEY_WORD:
+    case WF_KEY_FLAG:
+    case WF_KEY_SIZE:
+        break;
     }
+    number = *number_at(key, (struct wf_recipe *)recipe);
+    if (number == *number_at(key, (struct wf_recipe *)normal)) {
+        return NULL;
+    }
+    snprintf(room, VALUE_TEXT, "%u", number);
+    for (uint32_t i = 0; key->kind == WF_KEY_WORD && i <= number; i++) {
+        WF_ASSERT(next_word(&words, &word));
+        snprintf(room, VALUE_TEXT, "%.*s", SLICE(word));
+    }
+    return room;
 }
 
 void wf_recipe_format(const struct wf_recipe *recipe, char text_out[WF_SPEC_MAX])
@@ -410,7 +480,7 @@ void wf_recipe_format(const struct wf_recipe *recipe, char text_out[WF_SPEC_MAX]
     snprintf(text_out, WF_SPEC_MAX, "%s", engine->name);
     char mark = ':';
     for (size_t i = 0; i < engine->key_count; i++) {
-        char room[16];
+        char room[VALUE_TEXT];
         const char *value = value_text(recipe, &normal, &engine->keys[i], room);
         if (value) {
             put(text_out, mark, engine->keys[i].name, value);
@@ -424,7 +494,7 @@ void wf_recipe_format(const struct wf_recipe *recipe, char text_out[WF_SPEC_MAX]
 
 uint32_t wf_recipe_ranks_per_engine(const struct wf_recipe *recipe)
 {
-    return recipe->tp * recipe->pp * recipe->dp * recipe->cp;
+    return recipe->tp * recipe->pp * recipe->dp * recipe->cp * recipe->replicate;
 }
 
 uint32_t wf_recipe_world(const struct wf_recipe *recipe)

@@ -1,16 +1,25 @@
 /* recipe.h - the few numbers from which a layout follows, and their SPEC text.
  *
  * SPEC is "engine:key=value,...", for example "megatron:tp=2,pp=2,vocab_div=128" or
- * "vllm:tp=2,engines=2". An unknown engine or key is refused with the nearest known one; a key
- * given twice, a number with a suffix, sign or leading zero, and sizes whose product passes
- * WF_WORLD_MAX are refused. Keys that later versions will use are known by name and refused as
- * "not supported yet", unless they say what this build does anyway (ep=1, stage=load).
+ * "vllm:tp=2,engines=2". An unknown engine, key or word is refused with the nearest known one; a
+ * key given twice, a number with a suffix, sign or leading zero, and sizes whose product passes
+ * WF_WORLD_MAX are refused. Sizes are whole numbers from 1, flags 0 or 1. Keys that an engine knows
+ * and cannot carry out are refused with the reason.
  *
- *   all       version (a known series; "0.20.0" is the series 0.20), dtype (f32, f16, bf16)
- *   megatron  tp, pp, dp, cp; vpp; vocab_div: the whole multiple that the vocabulary is padded to
- *             (default 128 x tp; 1: none); first, last: layers of those stages; account: embedding,
- *             loss or embedding+loss count as a layer; layout: explicit stages, "Et|tt|tt|tL",
- *             written without commas; order: of rank digits, fastest first; names: te or local
+ *   all       dtype (f32, f16, bf16); version, a known series ("0.20.0" is the series 0.20)
+ *   megatron  tp, pp, dp, cp; vpp: virtual stages; ep, etp: ranks over which experts are dealt out
+ *             and cut (etp: as tp unless given); vocab_div: the whole multiple that the vocabulary
+ *             is padded to (default 128 x tp; 1: none); first, last: layers of those stages;
+ *             account: embedding, loss or embedding+loss count as a layer; layout: explicit
+ *             stages, "Et|tt|tt|tmL", written without commas; order: of rank digits, fastest
+ *             first (tp-cp-ep-dp-pp); names: te or local; experts: grouped or sequential; mtp: 0
+ *             leaves out the layers that predict further tokens; loader: bridge, mbridge, which
+ *             name Gemma's and the vision tower's modules differently; shared_gate: 0 if Megatron
+ *             was built without the gate of shared experts, and q_norm_unsourced: see megatron.c
+ *   fsdp      dp: ranks over which each parameter is sharded; replicate: copies of that group; tp;
+ *             order: of rank digits, fastest first (tp-dp-replicate, the last axis of the mesh
+ *             first); shard: 0 or 1, the dimension; flat: 1 is FSDP1's flat parameters (with
+ *             use_orig_params), align: bytes that each of their parameters begins at a multiple of
  *   vllm      tp, pp, dp; engines: that many alike, ranks one engine after the other
  *   hf        none: one rank that holds every parameter whole
  *
@@ -55,21 +64,23 @@ extern const char *const wf_groups[WF_GROUP_COUNT]; /* "tp", "etp", ... as cuts 
 
 /* Which expert each physical slot holds, when that is no rule but a table (EPLB). */
 struct wf_placement {
-    uint32_t layers, slots;   /* layers of stack "layer"; slots of all ranks of an engine */
-    const uint32_t *experts;  /* [layers][slots]; rows of layers without experts are not read */
+    uint32_t layers, slots;  /* layers of stack "layer"; slots of all ranks of an engine */
+    const uint32_t *experts; /* [layers][slots]; rows of layers without experts are not read */
 };
 
 enum { WF_RECIPE_OWN = 16 };
 
 struct wf_recipe {
     const struct wf_engine *engine;
-    char version[WF_VERSION_TEXT_MAX]; /* of the framework; the newest known unless given */
-    enum wf_dtype dtype;               /* of the tensors; NONE means the model's */
-    uint32_t tp, pp, dp, cp, vpp, ep, etp, engines; /* etp 0: the engine's rule */
+    char version[WF_VERSION_TEXT_MAX];     /* of the framework; the newest known unless given */
+    enum wf_dtype dtype;                   /* of the tensors; NONE means the model's */
+    uint32_t tp, pp, dp, cp, vpp, ep, etp; /* etp 0: the engine's rule */
+    uint32_t replicate;                    /* fsdp: copies of the whole group of shards */
+    uint32_t engines;
     uint32_t vocab_multiple; /* whole multiple that the vocabulary is padded to; 1 is no padding */
     uint32_t first, last;    /* megatron: layers of the first and last stage; 0 is not given */
     bool account_embedding, account_loss; /* megatron `account` */
-    char order[32];                       /* megatron rank order; default "tp-cp-ep-dp-pp" */
+    char order[32]; /* of rank digits, fastest first: the engine's key says of which */
     char layout[WF_PIPELINE_TEXT_MAX];    /* megatron explicit stages */
     uint32_t own[WF_RECIPE_OWN];          /* further keys of the engine: its table says which */
     const struct wf_placement *placement; /* not part of the SPEC; NULL: the rule. Not owned */

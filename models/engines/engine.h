@@ -60,6 +60,8 @@
 #include "models/recipe.h"
 #include "runtime/status.h"
 
+struct wf_layout; /* models/layout.h */
+
 enum { WF_PARTS_MAX = 12, WF_CHUNKS_MAX = 256, WF_PREFIX_MAX = 32, WF_SLOTS_MAX = 8192 };
 
 enum wf_row_kind {
@@ -75,9 +77,10 @@ struct wf_engine_row {
     const char *when; /* expression; NULL: always. Of several rows with one part any may hold */
     const char *groups, *pad, *cuts, *fill; /* NULL: 1, none, whole, 0 */
     const char *extra, *view, *shape;
-    const char *dtype;    /* NULL: the recipe's where the parameter has the model's, else its own;
-                           * "f32"; "f32: EXPR" f32 where EXPR holds */
-    const char *data_when; /* expression; where it is 0 the whole tensor is fill. NULL: always data */
+    const char *dtype; /* NULL: the recipe's where the parameter has the model's, else its own;
+                        * "f32"; "f32: EXPR" f32 where EXPR holds */
+    const char
+        *data_when; /* expression; where it is 0 the whole tensor is fill. NULL: always data */
     enum wf_row_kind kind;
 };
 
@@ -107,7 +110,8 @@ enum wf_key_kind {
     WF_KEY_VERSION,
     WF_KEY_DTYPE,
     WF_KEY_ACCOUNT,
-    WF_KEY_ORDER,
+    WF_KEY_ORDER, /* of the axes in `words` (parted by |), named as their SIZE keys; `only`: when
+                   * absent */
     WF_KEY_LAYOUT,
     WF_KEY_REFUSED, /* known and refused with the sentence in `words`, unless it is `only` */
 };
@@ -139,6 +143,9 @@ struct wf_engine {
     size_t row_count;
     const struct wf_engine_alias *aliases;
     size_t alias_count;
+    /* What is wrong about a recipe alone, whatever the model: `coordinates` may rely on it. May be
+     * NULL. */
+    enum wf_status (*check_recipe)(const struct wf_recipe *recipe, struct wf_error *error);
     /* What tables cannot say: refuses combinations that this framework does not run. May be NULL.
      */
     enum wf_status (*check)(const struct wf_model *model, const struct wf_recipe *recipe,
