@@ -1,0 +1,42 @@
+/* numbered.h - ranks of both sides whose elements are numbers, moved through a real plan by the
+ * real copy functions, and checked place by place.
+ *
+ * The number of an element follows from its parameter and its index alone, and is exact in every
+ * float type of 16 bits or more, so that casts change its type and not its meaning. */
+#ifndef WEFT_TESTS_LAYOUTS_NUMBERED_H
+#define WEFT_TESTS_LAYOUTS_NUMBERED_H
+
+#include "actors/plan.h"
+
+enum { NUMBERED_MEMBERS_MAX = 512, NUMBERED_GROUPS_MAX = 4, NUMBERED_WRONG_MAX = 512 };
+
+struct numbered {
+    const struct wf_model *model;
+    struct wf_recipe train, infer[NUMBERED_GROUPS_MAX];
+    uint32_t infer_count;
+    struct wf_plan_member members[NUMBERED_MEMBERS_MAX];
+    struct wf_layout *layouts[NUMBERED_MEMBERS_MAX];
+    struct wf_plan_input input;
+};
+
+/* Derives the layouts of all ranks of the recipes. A refusal gives its status and sentence. End
+ * with numbered_fini in any case. */
+enum wf_status numbered_make(struct numbered *world, const struct wf_model *model,
+                             const struct wf_recipe *train, const struct wf_recipe *infer,
+                             uint32_t infer_count, struct wf_error *error);
+void numbered_fini(struct numbered *world);
+
+/* Each false with a sentence in `wrong`.
+ *
+ * Tiles: every place of every rank's tensors is shown by one piece or fill; the train ranks hold
+ * every element of a parameter equally often, and as often as the recipe's sizes say; every engine
+ * holds every element of each parameter that it does not declare to be without. */
+bool numbered_tiles(const struct numbered *world, char wrong[NUMBERED_WRONG_MAX]);
+/* Moves: every element of every target arrives once and is the right one; fills hold their byte;
+ * nothing is written where nothing belongs. */
+bool numbered_moves(const struct numbered *world, const struct wf_plan *plan,
+                    char wrong[NUMBERED_WRONG_MAX]);
+/* Elements that the moves check. */
+uint64_t numbered_elements(const struct numbered *world);
+
+#endif
