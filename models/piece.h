@@ -93,9 +93,16 @@ struct wf_form {
 
 enum wf_piece_kind { WF_PIECE_DATA, WF_PIECE_FILL };
 
+/* What a tensor holds of a parameter's values. */
+enum wf_value_rule {
+    WF_VALUE_COPY,
+    WF_VALUE_LESS_ONE, /* the value minus 1: a norm that is stored zero-centred */
+};
+
 /* 40 bytes. DATA: parameter `param` from `param_first`, at `tensor_offset` of `tensor`; form 0 is a
  * contiguous run of `count` elements. FILL: `param` is unused, the box is in tensor bytes (form's
- * elem_bytes = bytes of the pattern's unit), `value_rule` is the byte to write. */
+ * elem_bytes = bytes of the pattern's unit), `value_rule` is the byte to write. Of DATA
+ * `value_rule` is an enum wf_value_rule; plans refuse what they cannot carry out. */
 struct wf_piece {
     uint32_t param, tensor; /* indices into the inventory and into the layout's tensors */
     uint64_t param_first, tensor_offset, count;

@@ -13,9 +13,9 @@
  *             account: embedding, loss or embedding+loss count as a layer; layout: explicit
  *             stages, "Et|tt|tt|tmL", written without commas; order: of rank digits, fastest
  *             first (tp-cp-ep-dp-pp); names: te or local; experts: grouped or sequential; mtp: 0
- *             leaves out the layers that predict further tokens; loader: bridge, mbridge, which
- *             name Gemma's and the vision tower's modules differently; shared_gate: 0 if Megatron
- *             was built without the gate of shared experts, and q_norm_unsourced: see megatron.c
+ *             leaves out the layers that predict further tokens; loader: bridge or mbridge, which
+ *             name some modules of Gemma and of the vision tower differently; shared_gate: 0 if
+ *             Megatron was built without the gate of shared experts
  *   fsdp      dp: ranks over which each parameter is sharded; replicate: copies of that group; tp;
  *             order: of rank digits, fastest first (tp-dp-replicate, the last axis of the mesh
  *             first); shard: 0 or 1, the dimension; flat: 1 is FSDP1's flat parameters (with

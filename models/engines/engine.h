@@ -38,15 +38,19 @@
  * further dimensions of the first part): expressions parted by commas, with `slots`, `rows` and
  * `columns` (local).
  *
- * Names. {layers}: the engine's prefix of the stack, number included. {name}: the first part's
- * canonical name; {dir}: that up to its module ("...self_attn." of "...self_attn.q_proj.weight");
- * {leaf}: its last word; {experts}: up to "{expert}" ("...mlp.experts."). Those four go through the
- * family's renames for this engine. The chunk's prefix comes before everything.
+ * Names. {layers}: the engine's prefix of the stack, number included; {i}: that number alone;
+ * {top}: the `prefix` of the family's exceptions (a text model inside a larger one). {name}: the
+ * first part's canonical name; {dir}: that up to its module ("...self_attn." of
+ * "...self_attn.q_proj.weight"); {leaf}: its last word; {experts}: up to "{expert}"
+ * ("...mlp.experts."). Those four go through the family's renames for this engine. The chunk's
+ * prefix comes before everything.
  *
  * Expressions know what models/config.h's wf_model_lookup knows at the row's place; every key of
  * the engine's SPEC by its name (flags and numbers), words as "KEY.WORD"; `version` as major *
  * 1,000,000 + minor * 1,000 + patch; `embeds` and `heads`: whether this chunk embeds, gives logits;
- * GROUP_size and GROUP_rank for the names of wf_groups[]; `chunk` and `chunks` of this rank.
+ * GROUP_size and GROUP_rank for the names of wf_groups[]; `chunk` and `chunks` of this rank;
+ * `predicts`: whether this chunk has members of stack "mtp". A name that only sizes or stacks of
+ * other built-in families have is 0: rows speak of all families.
  */
 #ifndef WEFT_MODELS_ENGINES_ENGINE_H
 #define WEFT_MODELS_ENGINES_ENGINE_H
@@ -57,6 +61,7 @@
 
 #include "models/config.h"
 #include "models/families/family.h"
+#include "models/piece.h"
 #include "models/recipe.h"
 #include "runtime/status.h"
 
@@ -78,10 +83,12 @@ struct wf_engine_row {
     const char *groups, *pad, *cuts, *fill; /* NULL: 1, none, whole, 0 */
     const char *extra, *view, *shape;
     const char *dtype; /* NULL: the recipe's where the parameter has the model's, else its own;
-                        * "f32"; "f32: EXPR" f32 where EXPR holds */
+                        * "f32"; "model": the recipe's whatever the parameter has;
+                        * "f32: EXPR" f32 where EXPR holds, else as NULL */
     const char
         *data_when; /* expression; where it is 0 the whole tensor is fill. NULL: always data */
     enum wf_row_kind kind;
+    enum wf_value_rule value; /* of all its parts */
 };
 
 /* A second name of the tensor whose first part has the role. */
@@ -89,8 +96,10 @@ struct wf_engine_alias {
     const char *role, *name, *when;
 };
 
+/* Of several for one stack the first that holds. */
 struct wf_engine_stack {
-    const char *stack, *prefix; /* "layer", "decoder.layers.{i}." */
+    const char *stack, *prefix; /* "layer", "{top}decoder.layers.{i}." */
+    const char *when;           /* expression; NULL: always */
 };
 
 /* Part of a rank's model. */

@@ -85,6 +85,7 @@ struct wf_family_engine {
     size_t row_count;
     const struct wf_engine_alias *aliases; /* beside the engine's */
     size_t alias_count;
+    const char *prefix; /* {top} in the engine's names: "language_model."; NULL: nothing */
 };
 
 struct wf_family {
