@@ -181,7 +181,7 @@ static int run_check(const struct arguments *arguments)
     bool all_ok = true;
     for (size_t i = 0; i < arguments->dir_count; i++) {
         struct wf_case_result result;
-        wf_case_check(arguments->dirs[i], &result);
+        wf_case_check(arguments->dirs[i], NULL, &result);
         print_result(json_is_stdout ? stderr : stdout, &result);
         all_ok = all_ok && result.ok;
         if (list) {

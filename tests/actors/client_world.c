@@ -211,7 +211,8 @@ static void make_rank(struct client_world *w, enum wf_side side, enum wf_publish
                                 "\"torch_dtype\": \"bfloat16\"}";
     struct wf_model *parsed = NULL;
     struct wf_error error = {0};
-    cr_assert_eq(wf_model_parse(model, strlen(model), &parsed, &error), WF_OK, "%s", error.text);
+    cr_assert_eq(wf_model_parse(model, strlen(model), NULL, &parsed, &error), WF_OK, "%s",
+                 error.text);
     cr_assert_eq(wf_recipe_parse("vllm:tp=1", parsed, &w->rank.recipe, &error), WF_OK, "%s",
                  error.text);
     wf_model_free(parsed);

@@ -39,7 +39,7 @@ bool world_make(const struct world_spec *spec, struct world *world, struct wf_er
 {
     memset(world, 0, sizeof *world);
     world->input.members = world->members;
-    if (wf_model_parse(spec->config, strlen(spec->config), &world->model, error) != WF_OK) {
+    if (wf_model_parse(spec->config, strlen(spec->config), NULL, &world->model, error) != WF_OK) {
         return false;
     }
     world->input.model = world->model;
@@ -56,7 +56,7 @@ void world_free(struct world *world)
     for (uint32_t m = 0; m < WORLD_MEMBERS_MAX; m++) {
         wf_layout_free(world->layouts[m]);
     }
-    if (world->model != NULL && world->model->names == NULL) {
+    if (world->model != NULL && world->model->memory == NULL) {
         free(world->model->params); /* hand-made */
         free(world->model);
     } else {
@@ -92,7 +92,7 @@ void hand_model(struct world *world, const struct hand_param *params, uint32_t c
                                                     .shape = {params[p].rows, params[p].columns},
                                                     .elements = params[p].rows * params[p].columns,
                                                     .dtype = WF_DTYPE_F32,
-                                                    .layer = WF_NO_LAYER};
+                                                    .stack = WF_NONE};
     }
     world->input.model = world->model;
 }

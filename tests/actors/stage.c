@@ -164,7 +164,7 @@ void stage_open(struct stage *stage, const struct stage_options *options)
     struct wf_error error;
     memset(stage, 0, sizeof *stage);
     stage->epoch = 1;
-    check(wf_model_parse(model_text, strlen(model_text), &stage->model, &error), &error);
+    check(wf_model_parse(model_text, strlen(model_text), NULL, &stage->model, &error), &error);
     check(wf_recipe_parse(options->train, stage->model, &stage->recipes[WF_TRAIN], &error), &error);
     check(wf_recipe_parse(options->infer, stage->model, &stage->recipes[WF_INFER], &error), &error);
     stage->train = wf_recipe_world(&stage->recipes[WF_TRAIN]);

@@ -69,7 +69,7 @@ static void build(struct job *job)
         job->links.corrupt_per_million = 4000;
     }
     job->sim = wf_sim_new(job->options.seed, &options);
-    check(wf_model_parse(model_text, strlen(model_text), &job->model, &error), &error);
+    check(wf_model_parse(model_text, strlen(model_text), NULL, &job->model, &error), &error);
     check(wf_recipe_parse("megatron:tp=2,pp=2,vocab_div=8", job->model, &job->recipes[WF_TRAIN],
                           &error),
           &error);

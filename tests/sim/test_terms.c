@@ -157,7 +157,7 @@ Test(terms, a_lower_term_hears_of_the_higher)
     uint64_t listener = 0;
     job->result = &result;
     job->sim = wf_sim_new(3, NULL);
-    cr_assert_eq(wf_model_parse(model_text, strlen(model_text), &job->model, &error), WF_OK);
+    cr_assert_eq(wf_model_parse(model_text, strlen(model_text), NULL, &job->model, &error), WF_OK);
     cr_assert_eq(
         wf_recipe_parse("vllm:tp=2,engines=2", job->model, &job->recipes[WF_INFER], &error), WF_OK);
     speaker_start(&server, job->sim);

@@ -31,8 +31,8 @@ static void read_case(struct fixture *fixture)
     cr_assert(json_object_object_get_ex(root, "parallel", &parallel));
     const char *config_text = json_object_to_json_string(config);
     struct wf_error error = {0};
-    cr_assert_eq(wf_model_parse(config_text, strlen(config_text), &fixture->model, &error), WF_OK,
-                 "%s: %s", fixture->folder, error.text);
+    cr_assert_eq(wf_model_parse(config_text, strlen(config_text), NULL, &fixture->model, &error),
+                 WF_OK, "%s: %s", fixture->folder, error.text);
     uint64_t tp, pp;
     cr_assert_eq(wf_json_get_u64(parallel, "tp", 1, 64, &tp, NULL), WF_OK);
     cr_assert_eq(wf_json_get_u64(parallel, "pp", 1, 64, &pp, NULL), WF_OK);

@@ -25,7 +25,7 @@ Test(layout_check, every_executed_case_is_reproduced)
         }
         snprintf(path, sizeof path, REAL "%s/", entry->d_name);
         struct wf_case_result result;
-        wf_case_check(path, &result);
+        wf_case_check(path, NULL, &result);
         cr_expect(result.ok && !result.refused, "%s: %s", path, result.difference.text);
         cr_expect_str_eq(result.name, entry->d_name);
         cr_expect(result.elements > 0 && result.tensors > 0 && result.ranks > 0, "%s", path);
@@ -110,7 +110,7 @@ static void edit(const struct copy *copy, const char *name, const char *old, con
 static void expect_failure(const char *title, const struct copy *copy, const char *const *fragments)
 {
     struct wf_case_result result;
-    wf_case_check(copy->path, &result);
+    wf_case_check(copy->path, NULL, &result);
     cr_expect(!result.ok, "%s", title);
     for (size_t i = 0; i < 3 && fragments[i]; i++) {
         cr_expect(strstr(result.difference.text, fragments[i]), "%s: %s", title,
@@ -324,7 +324,7 @@ Test(layout_check, hostile_fixtures_give_a_sentence)
             expect_failure(rows[i].title, &copy, fragments);
         } else {
             struct wf_case_result result;
-            wf_case_check(copy.path, &result);
+            wf_case_check(copy.path, NULL, &result);
             cr_expect(result.ok, "%s: %s", rows[i].title, result.difference.text);
         }
         remove_case(&copy);
@@ -334,20 +334,20 @@ Test(layout_check, hostile_fixtures_give_a_sentence)
 Test(layout_check, folders_that_are_no_case_are_refused_with_a_reason)
 {
     struct wf_case_result result;
-    wf_case_check("/nowhere/at/all", &result);
+    wf_case_check("/nowhere/at/all", NULL, &result);
     cr_expect(!result.ok && result.refused && strstr(result.difference.text, "/nowhere"));
-    wf_case_check("tests/golden/torch-casts", &result);
+    wf_case_check("tests/golden/torch-casts", NULL, &result);
     cr_expect(!result.ok && result.refused && strstr(result.difference.text, "oracle"));
-    wf_case_check("tests/golden/models", &result);
+    wf_case_check("tests/golden/models", NULL, &result);
     cr_expect(!result.ok && result.refused && strstr(result.difference.text, "case.json"));
-    wf_case_check(REAL "README.md", &result);
+    wf_case_check(REAL "README.md", NULL, &result);
     cr_expect(!result.ok && result.refused && result.difference.text[0]);
     struct copy copy = copy_case("megatron-qwen3-tp2");
     char path[512];
     snprintf(path, sizeof path, "%s/rank_00.tsv", copy.path);
     unlink(path);
     cr_assert_eq(mkfifo(path, 0600), 0);
-    wf_case_check(copy.path, &result);
+    wf_case_check(copy.path, NULL, &result);
     cr_expect(!result.ok && strstr(result.difference.text, "rank_00.tsv"), "%s",
               result.difference.text);
     remove_case(&copy);

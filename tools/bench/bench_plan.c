@@ -106,7 +106,7 @@ enum wf_status wf_bench_plan(struct wf_bench *bench, struct wf_error *error)
         enum { PER_HOST = 8 };
         struct context context = {.plan = NULL};
         struct wf_model *model = NULL;
-        status = wf_model_parse(cases[i].config, strlen(cases[i].config), &model, error);
+        status = wf_model_parse(cases[i].config, strlen(cases[i].config), NULL, &model, error);
         if (status == WF_OK) {
             status = wf_plan_job_init(&context.job, model, cases[i].train, &cases[i].infer, 1,
                                       PER_HOST, error);

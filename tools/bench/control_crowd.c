@@ -456,7 +456,8 @@ static void remove_folder(const char *folder)
 
 static enum wf_status make_crowd(struct crowd *crowd, struct wf_error *error)
 {
-    enum wf_status status = wf_model_parse(crowd_model, strlen(crowd_model), &crowd->model, error);
+    enum wf_status status =
+        wf_model_parse(crowd_model, strlen(crowd_model), NULL, &crowd->model, error);
     if (status == WF_OK) {
         status = wf_recipe_parse("vllm:tp=1", crowd->model, &crowd->recipe, error);
     }

@@ -415,7 +415,7 @@ enum wf_status wf_checkpoint_model(const char *path, struct wf_model **model_out
     if (status != WF_OK) {
         return status;
     }
-    status = wf_model_parse(text, len, model_out, error);
+    status = wf_model_parse(text, len, NULL, model_out, error);
     free(text);
     if (status != WF_OK) {
         wf_error_prefix(error, "the config of %s", path);

@@ -108,7 +108,7 @@ static enum wf_status read_config(struct maker *m, struct wf_error *error)
     }
     status = edit_config(m, error);
     if (status == WF_OK) {
-        status = wf_model_parse(m->config, m->config_len, &m->model, error);
+        status = wf_model_parse(m->config, m->config_len, NULL, &m->model, error);
     }
     if (status != WF_OK) {
         wf_error_prefix(error, "the config of %s", m->options->config);

@@ -5,10 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "models/engines/engine.h"
 #include "models/json.h"
 
-static enum wf_status parse_model(struct json_object *root, struct wf_model **model_out,
-                                  struct wf_error *error)
+static enum wf_status parse_model(struct json_object *root, const struct wf_family *const *families,
+                                  struct wf_model **model_out, struct wf_error *error)
 {
     struct json_object *config = wf_case_get(root, "hf_config"),
                        *type = wf_case_get(root, "hf_model_type");
@@ -20,7 +21,7 @@ static enum wf_status parse_model(struct json_object *root, struct wf_model **mo
     }
     size_t len = 0;
     const char *text = json_object_to_json_string_length(config, JSON_C_TO_STRING_PLAIN, &len);
-    enum wf_status status = text ? wf_model_parse(text, len, NULL, model_out, error)
+    enum wf_status status = text ? wf_model_parse(text, len, families, model_out, error)
                                  : wf_error_set(error, WF_NO_MEMORY, "no memory for a config");
     if (status != WF_OK) {
         wf_error_prefix(error, "hf_config");
@@ -53,8 +54,19 @@ static const struct framework *find_framework(const char *text, size_t len)
     return NULL;
 }
 
-static enum wf_status parse_case(struct json_object *root, struct wf_case *it,
-                                 struct wf_error *error)
+static const struct wf_engine *replaced(const struct wf_engine *engine,
+                                        const struct wf_engine *const *by)
+{
+    for (; by != NULL && *by != NULL; by++) {
+        if (strcmp((*by)->name, engine->name) == 0) {
+            return *by;
+        }
+    }
+    return engine;
+}
+
+static enum wf_status parse_case(struct json_object *root, const struct wf_case_tables *tables,
+                                 struct wf_case *it, struct wf_error *error)
 {
     struct wf_case_spec spec = {.text = ""};
     const char *framework = NULL;
@@ -70,7 +82,7 @@ static enum wf_status parse_case(struct json_object *root, struct wf_case *it,
                             "torch FSDP1, torch FSDP2, vllm and sglang",
                             framework);
     }
-    status = parse_model(root, &it->model, error);
+    status = parse_model(root, tables->families, &it->model, error);
     if (status != WF_OK) {
         return status;
     }
@@ -82,12 +94,16 @@ static enum wf_status parse_case(struct json_object *root, struct wf_case *it,
     if (status == WF_OK) {
         status = wf_recipe_parse(spec.text, it->model, &it->recipe, error);
     }
+    if (status == WF_OK) {
+        it->recipe.engine = replaced(it->recipe.engine, tables->engines);
+    }
     return status;
 }
 
-enum wf_status wf_case_parse(const char *text, size_t len, struct wf_case *case_out,
-                             struct wf_error *error)
+enum wf_status wf_case_parse(const char *text, size_t len, const struct wf_case_tables *tables,
+                             struct wf_case *case_out, struct wf_error *error)
 {
+    static const struct wf_case_tables none;
     struct json_object *root = NULL;
     struct wf_case it = {0};
     enum wf_status status = wf_json_parse(text, len, WF_JSON_PYTHON, &root, error);
@@ -96,7 +112,7 @@ enum wf_status wf_case_parse(const char *text, size_t len, struct wf_case *case_
         return status;
     }
     status = json_object_is_type(root, json_type_object)
-                 ? parse_case(root, &it, error)
+                 ? parse_case(root, tables ? tables : &none, &it, error)
                  : wf_error_set(error, WF_INVALID, "case.json: an object is expected");
     json_object_put(root);
     if (status != WF_OK) {

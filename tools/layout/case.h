@@ -18,9 +18,16 @@ struct wf_case {
     struct wf_recipe recipe;
 };
 
-/* `text` is the content of case.json. After OK end with wf_case_fini. */
-enum wf_status wf_case_parse(const char *text, size_t len, struct wf_case *case_out,
-                             struct wf_error *error);
+/* Tables that stand before the built-in ones of their names (a user's family; a test's changed
+ * copies). NULL-terminated lists or NULL; they outlive the case. */
+struct wf_case_tables {
+    const struct wf_family *const *families;
+    const struct wf_engine *const *engines;
+};
+
+/* `text` is the content of case.json; `tables` may be NULL. After OK end with wf_case_fini. */
+enum wf_status wf_case_parse(const char *text, size_t len, const struct wf_case_tables *tables,
+                             struct wf_case *case_out, struct wf_error *error);
 void wf_case_fini(struct wf_case *it);
 
 #endif

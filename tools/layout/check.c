@@ -21,6 +21,7 @@ enum {
 };
 
 struct checker {
+    const struct wf_case_tables *tables;
     int folder;
     struct wf_case it;
     char *params_text;
@@ -303,7 +304,7 @@ static enum wf_status read_case(struct checker *c)
     enum wf_status status =
         wf_file_read_all(c->folder, "case.json", FILE_BYTES_MAX, &text, &len, c->error);
     if (status == WF_OK) {
-        status = wf_case_parse(text, len, &c->it, c->error);
+        status = wf_case_parse(text, len, c->tables, &c->it, c->error);
     }
     free(text);
     return status;
@@ -369,10 +370,12 @@ static enum wf_status refuse_by_name(const char *name, struct wf_error *error)
     return WF_OK;
 }
 
-void wf_case_check(const char *folder, struct wf_case_result *result_out)
+void wf_case_check(const char *folder, const struct wf_case_tables *tables,
+                   struct wf_case_result *result_out)
 {
     *result_out = (struct wf_case_result){0};
-    struct checker c = {.folder = -1, .result = result_out, .error = &result_out->difference};
+    struct checker c = {
+        .folder = -1, .tables = tables, .result = result_out, .error = &result_out->difference};
     name_case(folder, result_out->name);
     enum wf_status status = refuse_by_name(result_out->name, c.error);
     if (status == WF_OK) {

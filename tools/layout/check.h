@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "runtime/status.h"
+#include "tools/layout/case.h"
 
 enum { WF_CASE_NAME_MAX = 256 };
 
@@ -23,6 +24,8 @@ struct wf_case_result {
     struct wf_error difference; /* the first one, or why it was refused; unused when ok */
 };
 
-void wf_case_check(const char *folder, struct wf_case_result *result_out);
+/* `tables` as for wf_case_parse; may be NULL. */
+void wf_case_check(const char *folder, const struct wf_case_tables *tables,
+                   struct wf_case_result *result_out);
 
 #endif
