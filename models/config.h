@@ -46,10 +46,10 @@ struct wf_model {
     enum wf_dtype dtype;
     struct wf_param *params;
     uint32_t param_count;
-    uint64_t layers;      /* size L */
-    bool tied;            /* size tied */
-    struct wf_hash hash;  /* of family, sizes and parameters */
-    void *memory;         /* private: sizes, lists, names, index of parameters */
+    uint64_t layers;     /* size L */
+    bool tied;           /* size tied */
+    struct wf_hash hash; /* of family, sizes and parameters */
+    void *memory;        /* private: sizes, lists, names, index of parameters */
 };
 
 /* `text` is the JSON of a config (len bytes, no NUL needed); `extra` are further families that go

@@ -22,6 +22,7 @@ enum wf_tensor_kind {
     WF_TENSOR_WEIGHTS, /* pieces and fills cover it */
     WF_TENSOR_DERIVED, /* recomputed by the engine's hook; no pieces */
     WF_TENSOR_KEEP,    /* never written; no pieces */
+    WF_TENSOR_VIEW,    /* a view into another tensor, which is written; no pieces */
 };
 
 struct wf_tensor {
@@ -29,7 +30,10 @@ struct wf_tensor {
     enum wf_dtype dtype;
     uint32_t ndim;
     uint64_t shape[WF_SHAPE_MAX];
-    uint64_t bytes; /* contiguous, row-major in this build */
+    /* Elements. Row-major unless the engine keeps the dimensions in another order; there are never
+     * gaps. Pieces count bytes of memory, not of the row-major reading. */
+    int64_t strides[WF_SHAPE_MAX];
+    uint64_t bytes;
     enum wf_tensor_kind kind;
 };
 
@@ -54,10 +58,6 @@ struct wf_layout {
 enum wf_status wf_layout_derive(const struct wf_model *model, const struct wf_recipe *recipe,
                                 uint32_t rank, struct wf_layout **layout_out,
                                 struct wf_error *error);
-/* The layout of a Hugging Face folder: every parameter whole, dtype as in the config. The files'
- * reader overrides dtypes per tensor (`dtypes`, param_count entries, may be NULL). */
-enum wf_status wf_layout_hf(const struct wf_model *model, const enum wf_dtype *dtypes,
-                            struct wf_layout **layout_out, struct wf_error *error);
 void wf_layout_free(struct wf_layout *layout);
 
 /* A piece as a nest (its form expanded; elem_bytes from its tensor). */

@@ -54,19 +54,35 @@ static const char *keep_name(struct wf_build *build, const char *name)
 }
 
 void wf_build_tensor(struct wf_build *build, const char *name, enum wf_dtype dtype, uint32_t ndim,
-                     const uint64_t *shape)
+                     const uint64_t *shape, enum wf_tensor_kind kind)
 {
     if (!MAKE_ROOM(build, tensor, tensors)) {
         return;
     }
-    struct wf_tensor tensor = {.name = keep_name(build, name), .dtype = dtype, .ndim = ndim};
-    tensor.bytes = wf_dtype_bytes(dtype);
-    for (uint32_t axis = 0; axis < ndim; axis++) {
+    struct wf_tensor tensor = {
+        .name = keep_name(build, name), .dtype = dtype, .ndim = ndim, .kind = kind};
+    uint64_t elements = 1;
+    for (uint32_t axis = ndim; axis-- > 0;) {
         tensor.shape[axis] = shape[axis];
-        tensor.bytes *= shape[axis];
+        tensor.strides[axis] = (int64_t)elements;
+        elements *= shape[axis];
     }
+    tensor.bytes = wf_dtype_bytes(dtype) * elements;
     build->layout->tensors[build->layout->tensor_count++] = tensor;
-    build->layout->bytes += tensor.bytes;
+    build->layout->bytes += kind == WF_TENSOR_VIEW ? 0 : tensor.bytes;
+}
+
+void wf_build_order(struct wf_build *build, const uint32_t *order)
+{
+    if (build->failed) {
+        return;
+    }
+    struct wf_tensor *tensor = &build->layout->tensors[build->layout->tensor_count - 1];
+    uint64_t step = 1;
+    for (uint32_t i = tensor->ndim; i-- > 0;) {
+        tensor->strides[order[i]] = (int64_t)step;
+        step *= tensor->shape[order[i]];
+    }
 }
 
 void wf_build_alias(struct wf_build *build, const char *name, uint32_t tensor)
@@ -98,24 +114,35 @@ static uint32_t intern(struct wf_build *build, const struct wf_nest *nest)
     return layout->form_count++;
 }
 
-void wf_build_piece(struct wf_build *build, uint32_t param, const struct wf_nest *nest,
-                    enum wf_piece_kind kind)
+static void add_piece(struct wf_build *build, struct wf_piece piece, const struct wf_nest *nest)
 {
     if (!MAKE_ROOM(build, piece, pieces)) {
         return;
     }
     struct wf_nest normal = *nest;
     wf_nest_normalise(&normal);
-    struct wf_piece piece = {.param = kind == WF_PIECE_DATA ? param : 0,
-                             .tensor = build->layout->tensor_count - 1,
-                             .param_first = kind == WF_PIECE_DATA ? nest->param_first : 0,
-                             .tensor_offset = nest->tensor_offset,
-                             .count = wf_nest_elements(nest),
-                             .kind = (uint16_t)kind};
+    piece.tensor = build->layout->tensor_count - 1;
+    piece.tensor_offset = nest->tensor_offset;
+    piece.count = wf_nest_elements(nest);
     if (!wf_nest_is_run(&normal, &piece.count)) {
         piece.form = intern(build, &normal);
     }
     build->layout->pieces[build->layout->piece_count++] = piece;
+}
+
+void wf_build_piece(struct wf_build *build, uint32_t param, const struct wf_nest *nest,
+                    enum wf_value_rule value)
+{
+    struct wf_piece piece = {.param = param,
+                             .param_first = nest->param_first,
+                             .kind = WF_PIECE_DATA,
+                             .value_rule = (uint16_t)value};
+    add_piece(build, piece, nest);
+}
+
+void wf_build_fill(struct wf_build *build, const struct wf_nest *nest, uint8_t byte)
+{
+    add_piece(build, (struct wf_piece){.kind = WF_PIECE_FILL, .value_rule = byte}, nest);
 }
 
 static int compare_pieces(const void *left, const void *right)
@@ -143,6 +170,7 @@ static void hash_layout(struct wf_layout *layout)
         wf_hasher_u64(&hasher, tensor->ndim);
         for (uint32_t axis = 0; axis < tensor->ndim; axis++) {
             wf_hasher_u64(&hasher, tensor->shape[axis]);
+            wf_hasher_u64(&hasher, (uint64_t)tensor->strides[axis]);
         }
     }
     for (uint32_t i = 0; i < layout->alias_count; i++) {

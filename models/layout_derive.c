@@ -1,251 +1,89 @@
-/* layout_derive.c - one rank's layout from (model, recipe, rank), by the engine's table. */
+/* layout_derive.c - one rank's layout from (model, recipe, rank): walks chunks, stacks and rows. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/engines/engine.h"
-#include "models/layout_private.h"
+#include "models/expr.h"
+#include "models/layout_rows.h"
 
 struct deriver {
-    const struct wf_model *model;
-    const struct wf_recipe *recipe;
-    struct wf_coordinates at;
+    struct wf_row_at at;
+    struct wf_coordinates rank;
+    struct wf_binding binding;
+    struct wf_slab *slabs; /* of each bound row */
+    struct wf_slab extra;
     struct wf_build build;
-    /* Parameter index by (layer + 1, role), layer + 1 = 0 outside the layers; UINT32_MAX: none. */
-    uint32_t *by_role;
-    enum wf_dtype dtype;
-    /* While the pieces of one part are composed. */
+    /* In the member of a stack at hand: which of the family's rows a bound row has taken. */
+    bool taken[WF_FAMILY_ROWS_MAX];
+    uint32_t *slots; /* experts of the slots here */
+    uint32_t slot_count;
+    struct wf_error *error;
+    /* While one piece goes through a view. */
     uint32_t param;
     enum wf_piece_kind kind;
+    uint8_t fill;
+    enum wf_value_rule value;
 };
 
-static uint32_t *role_slot(struct deriver *d, uint32_t layer, uint32_t role)
-{
-    size_t row = layer == WF_NO_LAYER ? 0 : (size_t)layer + 1;
-    return &d->by_role[row * WF_ROLE_COUNT + role];
-}
-
-static bool index_roles(struct deriver *d)
-{
-    size_t slots = (d->model->layers + 1) * WF_ROLE_COUNT;
-    d->by_role = malloc(slots * sizeof *d->by_role);
-    if (!d->by_role) {
-        return false;
-    }
-    memset(d->by_role, 0xff, slots * sizeof *d->by_role);
-    for (uint32_t i = 0; i < d->model->param_count; i++) {
-        *role_slot(d, d->model->params[i].layer, d->model->params[i].role) = i;
-    }
-    return true;
-}
-
-/* The parameter of a role; a tied head is the embedding. */
-static uint32_t find_param(struct deriver *d, uint32_t layer, enum wf_role role)
-{
-    uint32_t param = *role_slot(d, layer, role);
-    if (param == UINT32_MAX && role == WF_ROLE_HEAD && d->model->tied) {
-        param = *role_slot(d, layer, WF_ROLE_EMBEDDING);
-    }
-    return param;
-}
-
-/* --- one tensor ------------------------------------------------------------------------------ */
-
-/* The whole tensor before its cut, and the cut. Counts are elements, steps bytes. */
-struct whole {
-    uint64_t groups, group_rows, rows, padded_rows, columns;
-    uint32_t elem_bytes;
-    struct wf_nest cut;
-};
-
-static uint64_t round_up(uint64_t value, uint64_t multiple)
-{
-    return (value + multiple - 1) / multiple * multiple;
-}
-
-/* How often each share of a part stands in the tensor, and how many shares there are. */
-static uint64_t shares_of(const struct deriver *d, const struct wf_engine_row *row,
-                          enum wf_role role, uint64_t groups)
-{
-    if (row->groups == WF_GROUPS_ONE) {
-        return 1;
-    }
-    const char *what = NULL;
-    uint64_t units = wf_engine_units(d->model, role, &what);
-    return units < groups ? units : groups;
-}
-
-static struct wf_nest make_cut(const struct deriver *d, const struct wf_engine_row *row,
-                               const struct whole *whole)
-{
-    uint64_t tp = row->cut == WF_CUT_NONE ? 1 : d->recipe->tp;
-    uint64_t rank = row->cut == WF_CUT_NONE ? 0 : d->at.tp;
-    int64_t elem = whole->elem_bytes;
-    struct wf_nest cut = {.elem_bytes = whole->elem_bytes};
-    if (row->cut == WF_CUT_COLUMNS) {
-        uint64_t local = whole->columns / tp;
-        cut.param_first = rank * local;
-        cut.axis_count = 2;
-        cut.axes[0] = (struct wf_axis){whole->padded_rows, whole->columns, (int64_t)local * elem};
-        cut.axes[1] = (struct wf_axis){local, 1, elem};
-    } else {
-        uint64_t local = whole->padded_rows / tp * whole->columns;
-        cut.param_first = rank * local;
-        cut.axis_count = 1;
-        cut.axes[0] = (struct wf_axis){local, 1, elem};
-    }
-    return cut;
-}
-
-/* The sizes of a row's whole tensor. False if the model has no parameter for it. */
-static bool measure(struct deriver *d, const struct wf_engine_row *row, uint32_t layer,
-                    struct whole *out)
-{
-    *out = (struct whole){.groups = 1, .elem_bytes = (uint32_t)wf_dtype_bytes(d->dtype)};
-    if (row->groups == WF_GROUPS_KV_HEADS) {
-        out->groups = d->model->kv_heads;
-    } else if (row->groups == WF_GROUPS_TP) {
-        out->groups = d->recipe->tp;
-    }
-    for (size_t part = 0; part < WF_PARTS_MAX && row->parts[part] != WF_ROLE_NONE; part++) {
-        uint32_t index = find_param(d, layer, row->parts[part]);
-        if (index == UINT32_MAX) {
-            return false;
-        }
-        const struct wf_param *param = &d->model->params[index];
-        out->columns = param->elements / param->shape[0];
-        out->group_rows += param->shape[0] / shares_of(d, row, row->parts[part], out->groups);
-    }
-    out->rows = out->groups * out->group_rows;
-    out->padded_rows = row->padded ? round_up(out->rows, d->recipe->vocab_multiple) : out->rows;
-    out->cut = make_cut(d, row, out);
-    return true;
-}
+/* --- pieces ---------------------------------------------------------------------------------- */
 
 static bool add_nest(void *user, const struct wf_nest *nest)
 {
     struct deriver *d = user;
-    wf_build_piece(&d->build, d->param, nest, d->kind);
+    if (d->kind == WF_PIECE_DATA) {
+        wf_build_piece(&d->build, d->param, nest, d->value);
+    } else {
+        wf_build_fill(&d->build, nest, d->fill);
+    }
     return true;
 }
 
-/* The fuse rule of one part, as a nest from the parameter into the whole tensor. */
-static struct wf_nest fuse(const struct whole *whole, uint64_t shares, uint64_t share_rows,
-                           uint64_t rows_before)
+/* The nests of one slot, which begins `slot` slabs into the tensor. */
+static enum wf_status add_slot(struct deriver *d, const struct wf_slab *slab,
+                               const uint32_t *params, uint64_t slot, const struct wf_nest *view)
 {
-    int64_t elem = whole->elem_bytes;
-    int64_t group_step = (int64_t)(whole->group_rows * whole->columns) * elem;
-    uint64_t repeats = whole->groups / shares, share = share_rows * whole->columns;
-    return (struct wf_nest){
-        .tensor_offset = rows_before * whole->columns * whole->elem_bytes,
-        .elem_bytes = whole->elem_bytes,
-        .axis_count = 3,
-        .axes = {{shares, share, (int64_t)repeats * group_step},
-                 {repeats, 0, group_step},
-                 {share, 1, elem}},
-    };
-}
-
-static void add_header(struct deriver *d, const struct wf_engine_row *row, const char *name,
-                       uint32_t layer, const struct whole *whole)
-{
-    const struct wf_param *param = &d->model->params[find_param(d, layer, row->parts[0])];
-    uint64_t shape[WF_SHAPE_MAX], tp = row->cut == WF_CUT_NONE ? 1 : d->recipe->tp;
-    memcpy(shape, param->shape, sizeof shape);
-    shape[0] = row->cut == WF_CUT_COLUMNS ? whole->padded_rows : whole->padded_rows / tp;
-    if (row->cut == WF_CUT_COLUMNS) {
-        WF_ASSERT(param->ndim == 2);
-        shape[1] = whole->columns / tp;
-    }
-    wf_build_tensor(&d->build, name, d->dtype, param->ndim, shape);
-}
-
-static enum wf_status add_tensor(struct deriver *d, const struct wf_engine_row *row,
-                                 const char *name, uint32_t layer, struct wf_error *error)
-{
-    struct whole whole;
-    if (!measure(d, row, layer, &whole)) {
-        return WF_OK;
-    }
-    add_header(d, row, name, layer, &whole);
     enum wf_status status = WF_OK;
-    uint64_t rows_before = 0;
-    d->kind = WF_PIECE_DATA;
-    for (size_t part = 0; part < WF_PARTS_MAX && row->parts[part] != WF_ROLE_NONE; part++) {
-        d->param = find_param(d, layer, row->parts[part]);
-        uint64_t shares = shares_of(d, row, row->parts[part], whole.groups);
-        uint64_t share_rows = d->model->params[d->param].shape[0] / shares;
-        struct wf_nest inner = fuse(&whole, shares, share_rows, rows_before);
-        status = wf_nest_compose(&inner, &whole.cut, add_nest, d, error);
-        if (status != WF_OK) {
-            return status;
+    for (uint32_t i = 0; i < slab->nest_count && status == WF_OK; i++) {
+        struct wf_nest nest = slab->nests[i].nest;
+        nest.tensor_offset += slot * slab->rows * slab->columns * slab->elem_bytes;
+        d->kind = slab->nests[i].kind;
+        d->param = params[slab->nests[i].part];
+        if (view) {
+            status = wf_nest_compose(&nest, view, add_nest, d, d->error);
+        } else {
+            add_nest(d, &nest);
         }
-        rows_before += share_rows;
-    }
-    if (whole.padded_rows > whole.rows) {
-        /* Padding is cut like a part that no parameter has. */
-        d->kind = WF_PIECE_FILL;
-        uint64_t count = (whole.padded_rows - whole.rows) * whole.columns;
-        struct wf_nest inner = {.elem_bytes = whole.elem_bytes,
-                                .tensor_offset = whole.rows * whole.columns * whole.elem_bytes,
-                                .axis_count = 1,
-                                .axes = {{count, 1, whole.elem_bytes}}};
-        status = wf_nest_compose(&inner, &whole.cut, add_nest, d, error);
     }
     return status;
 }
 
-/* --- one chunk ------------------------------------------------------------------------------- */
-
-static bool placed(const struct deriver *d, const struct wf_chunk *chunk, enum wf_place place)
+static enum wf_status fill_all(struct deriver *d, uint64_t elements, uint32_t elem_bytes)
 {
-    bool tied = d->model->tied;
-    switch (place) {
-    case WF_PLACE_EMBEDDING:
-        return chunk->embedding;
-    case WF_PLACE_EMBEDDING_OR_COPY:
-        return chunk->embedding || (chunk->head && tied);
-    case WF_PLACE_HEAD:
-        return chunk->head;
-    case WF_PLACE_HEAD_UNLESS_SHARED:
-        return chunk->head && !(tied && chunk->embedding);
-    case WF_PLACE_HEAD_UNTIED:
-        return chunk->head && !tied;
-    case WF_PLACE_HEAD_TIED:
-        return chunk->head && tied;
-    default:
-        return true;
+    struct wf_nest nest = {
+        .elem_bytes = elem_bytes, .axis_count = 1, .axes = {{elements, 1, elem_bytes}}};
+    d->kind = WF_PIECE_FILL;
+    if (elements > 0) {
+        add_nest(d, &nest);
     }
+    return WF_OK;
 }
 
-static void make_name(const struct deriver *d, const struct wf_chunk *chunk, const char *pattern,
-                      uint32_t layer, char out[WF_NAME_MAX])
-{
-    const char *mark = strstr(pattern, "{layer}");
-    int n;
-    if (mark) {
-        uint32_t shown =
-            d->recipe->engine->layers_count_from_chunk ? layer - chunk->first_layer : layer;
-        n = snprintf(out, WF_NAME_MAX, "%s%.*s%" PRIu32 "%s", chunk->prefix, (int)(mark - pattern),
-                     pattern, shown, mark + strlen("{layer}"));
-    } else {
-        n = snprintf(out, WF_NAME_MAX, "%s%s", chunk->prefix, pattern);
-    }
-    WF_ASSERT(n > 0 && n < WF_NAME_MAX);
-}
+/* --- headers --------------------------------------------------------------------------------- */
 
-static enum wf_status add_rows(struct deriver *d, const struct wf_chunk *chunk,
-                               const struct wf_engine_row *rows, size_t count, uint32_t layer,
-                               struct wf_error *error)
+static enum wf_status read_shape(struct deriver *d, const char *text, const char *name,
+                                 uint32_t *ndim, uint64_t *shape)
 {
-    char name[WF_NAME_MAX];
-    for (size_t i = 0; i < count; i++) {
-        if (!placed(d, chunk, rows[i].place)) {
-            continue;
+    const char *item;
+    size_t len;
+    struct wf_row_at at = d->at;
+    *ndim = 0;
+    while (wf_expr_next(&text, ',', &item, &len)) {
+        if (*ndim == WF_SHAPE_MAX) {
+            return wf_error_set(d->error, WF_INVALID, "%s: a shape of more than %d dimensions",
+                                name, WF_SHAPE_MAX);
         }
-        make_name(d, chunk, rows[i].name, layer, name);
-        enum wf_status status = add_tensor(d, &rows[i], name, layer, error);
+        enum wf_status status =
+            wf_expr_eval(item, len, wf_row_lookup, &at, &shape[(*ndim)++], d->error);
         if (status != WF_OK) {
             return status;
         }
@@ -253,62 +91,439 @@ static enum wf_status add_rows(struct deriver *d, const struct wf_chunk *chunk,
     return WF_OK;
 }
 
-static void add_aliases(struct deriver *d, const struct wf_chunk *chunk)
+/* Slots if there are any, rows, and the first parameter's further dimensions, the first of which is
+ * what a cut of columns divides. */
+static enum wf_status plain_shape(struct deriver *d, const struct wf_param *param, bool stacked,
+                                  const char *name, uint32_t *ndim, uint64_t *shape)
 {
-    const struct wf_engine *engine = d->recipe->engine;
-    char name[WF_NAME_MAX], target[WF_NAME_MAX];
-    for (size_t i = 0; i < engine->alias_count; i++) {
-        if (!placed(d, chunk, engine->aliases[i].place)) {
-            continue;
-        }
-        make_name(d, chunk, engine->aliases[i].name, 0, name);
-        make_name(d, chunk, engine->aliases[i].target, 0, target);
-        for (uint32_t t = d->build.layout->tensor_count; t-- > 0;) {
-            const char *known = d->build.text + (size_t)d->build.layout->tensors[t].name;
-            if (strcmp(known, target) == 0) {
-                wf_build_alias(&d->build, name, t);
-                break;
-            }
-        }
+    *ndim = 0;
+    if (param->ndim + stacked > WF_SHAPE_MAX) {
+        return wf_error_set(d->error, WF_INVALID, "%s: more than %d dimensions", name,
+                            WF_SHAPE_MAX);
     }
-}
-
-/* Rows in the table's order, a block of layer rows once per layer. */
-static enum wf_status add_chunk(struct deriver *d, const struct wf_chunk *chunk,
-                                struct wf_error *error)
-{
-    const struct wf_engine_rows *table = wf_engine_table(d->recipe);
-    for (size_t first = 0; first < table->count;) {
-        size_t end = first + 1;
-        bool layered = table->rows[first].place == WF_PLACE_LAYER;
-        while (layered && end < table->count && table->rows[end].place == WF_PLACE_LAYER) {
-            end++;
-        }
-        uint32_t times = layered ? chunk->layer_count : 1;
-        for (uint32_t i = 0; i < times; i++) {
-            enum wf_status status = add_rows(d, chunk, &table->rows[first], end - first,
-                                             layered ? chunk->first_layer + i : WF_NO_LAYER, error);
-            if (status != WF_OK) {
-                return status;
-            }
-        }
-        first = end;
+    if (stacked) {
+        shape[(*ndim)++] = d->at.slots;
     }
-    if (!d->build.failed) {
-        add_aliases(d, chunk);
+    uint64_t rest = 1;
+    for (uint32_t axis = 2; axis < param->ndim; axis++) {
+        rest *= param->shape[axis];
+    }
+    for (uint32_t axis = 0; axis < param->ndim; axis++) {
+        shape[(*ndim)++] = axis == 0   ? d->at.rows
+                           : axis == 1 ? d->at.columns / (rest ? rest : 1)
+                                       : param->shape[axis];
     }
     return WF_OK;
 }
 
-static enum wf_status add_chunks(struct deriver *d, struct wf_error *error)
+static enum wf_status set_order(struct deriver *d, const char *text, uint32_t ndim,
+                                const char *name)
 {
-    struct wf_chunk chunks[WF_CHUNKS_MAX];
-    uint32_t count = 0;
-    enum wf_status status =
-        d->recipe->engine->chunks(d->model, d->recipe, d->at.pp, chunks, &count, error);
-    for (uint32_t i = 0; i < count && status == WF_OK; i++) {
-        status = add_chunk(d, &chunks[i], error);
+    uint32_t order[WF_SHAPE_MAX], count = 0, seen = 0;
+    for (; *text; text++) {
+        if (*text == ' ') {
+            continue;
+        }
+        if (*text < '0' || (uint32_t)(*text - '0') >= ndim || count == ndim) {
+            break;
+        }
+        order[count] = (uint32_t)(*text - '0');
+        seen |= 1u << order[count++];
     }
+    if (*text || count != ndim || seen != (1u << ndim) - 1) {
+        return wf_error_set(d->error, WF_INVALID,
+                            "%s: order: expected each of %" PRIu32 " dimensions once", name, ndim);
+    }
+    wf_build_order(&d->build, order);
+    return WF_OK;
+}
+
+static enum wf_tensor_kind tensor_kind(enum wf_row_kind kind)
+{
+    switch (kind) {
+    case WF_ROW_DERIVED:
+        return WF_TENSOR_DERIVED;
+    case WF_ROW_KEEP:
+        return WF_TENSOR_KEEP;
+    case WF_ROW_VIEW:
+        return WF_TENSOR_VIEW;
+    default:
+        return WF_TENSOR_WEIGHTS;
+    }
+}
+
+static enum wf_status add_header(struct deriver *d, const struct wf_bound *bound,
+                                 const struct wf_slab *slab, const char *name, bool stacked,
+                                 uint32_t first_param, uint64_t *elements_out)
+{
+    const struct wf_engine_row *row = bound->row;
+    const struct wf_param *param = &d->at.at.model->params[first_param];
+    uint64_t shape[WF_SHAPE_MAX];
+    uint32_t ndim = 0;
+    enum wf_status status = row->shape ? read_shape(d, row->shape, name, &ndim, shape)
+                                       : plain_shape(d, param, stacked, name, &ndim, shape);
+    if (status != WF_OK) {
+        return status;
+    }
+    uint64_t wanted = d->at.slots * slab->rows * slab->columns;
+    *elements_out = 1;
+    for (uint32_t axis = 0; axis < ndim; axis++) {
+        *elements_out *= shape[axis];
+    }
+    if (row->kind == WF_ROW_WEIGHTS && *elements_out != wanted) {
+        return wf_error_set(d->error, WF_INVALID,
+                            "%s: its shape has %" PRIu64 " elements, its parts make %" PRIu64, name,
+                            *elements_out, wanted);
+    }
+    wf_build_tensor(&d->build, name, slab->dtype, ndim, shape, tensor_kind(row->kind));
+    return row->order ? set_order(d, row->order, ndim, name) : WF_OK;
+}
+
+/* --- one tensor ------------------------------------------------------------------------------ */
+
+static enum wf_status add_alias(struct deriver *d, const struct wf_bound *bound,
+                                const struct wf_engine_alias *alias, uint32_t slot, uint32_t expert)
+{
+    const struct wf_row_part *first = &bound->parts[0];
+    uint64_t holds = 1;
+    char name[WF_NAME_MAX];
+    if (strlen(alias->role) != first->role_len ||
+        memcmp(alias->role, first->role, first->role_len) != 0) {
+        return WF_OK;
+    }
+    enum wf_status status = wf_row_eval(&d->at, alias->when, 1, &holds, d->error);
+    if (status != WF_OK || !holds) {
+        return status;
+    }
+    status = wf_row_name(&d->at, &d->binding, bound, alias->name, slot, expert, name, d->error);
+    if (status == WF_OK && !d->build.failed) {
+        wf_build_alias(&d->build, name, d->build.layout->tensor_count - 1);
+    }
+    return status;
+}
+
+static enum wf_status add_aliases(struct deriver *d, const struct wf_bound *bound, uint32_t slot,
+                                  uint32_t expert)
+{
+    const struct wf_engine *engine = d->at.recipe->engine;
+    const struct wf_family_engine *exceptions = d->binding.exceptions;
+    enum wf_status status = WF_OK;
+    if (bound->row->kind != WF_ROW_WEIGHTS) {
+        return WF_OK;
+    }
+    for (size_t i = 0; i < engine->alias_count && status == WF_OK; i++) {
+        status = add_alias(d, bound, &engine->aliases[i], slot, expert);
+    }
+    for (size_t i = 0; exceptions && i < exceptions->alias_count && status == WF_OK; i++) {
+        status = add_alias(d, bound, &exceptions->aliases[i], slot, expert);
+    }
+    return status;
+}
+
+/* Slots behind the experts' own. */
+static enum wf_status add_extra(struct deriver *d, const struct wf_bound *bound, uint64_t times,
+                                const struct wf_slab *slab, const struct wf_nest *view)
+{
+    uint32_t params[WF_PARTS_MAX];
+    enum wf_status status = WF_OK;
+    for (uint64_t x = 0; x < times && status == WF_OK; x++) {
+        d->at.extra = x;
+        d->at.in_extra = true;
+        if (!wf_bound_params(&d->at, bound, true, 0, params)) {
+            return wf_error_set(d->error, WF_INVALID, "%s: the model has no shared expert to fuse",
+                                bound->name);
+        }
+        status = wf_slab_make(&d->at, bound, true, params, &d->extra, d->error);
+        if (status == WF_OK && (d->extra.rows != slab->rows || d->extra.columns != slab->columns)) {
+            status =
+                wf_error_set(d->error, WF_INVALID,
+                             "%s: a fused shared expert is not of an expert's size", bound->name);
+        }
+        if (status == WF_OK) {
+            status = add_slot(d, &d->extra, params, d->at.slots - times + x, view);
+        }
+    }
+    d->at.in_extra = false;
+    return status;
+}
+
+static enum wf_status add_data(struct deriver *d, const struct wf_bound *bound, bool stacked,
+                               uint32_t expert, uint64_t extra, const struct wf_slab *slab)
+{
+    uint32_t params[WF_PARTS_MAX];
+    struct wf_nest view_nest, *view = NULL;
+    enum wf_status status = WF_OK;
+    if (bound->row->view && d->at.slots * slab->rows * slab->columns > 0) {
+        view = &view_nest;
+        status = wf_view_make(&d->at, bound->row->view, stacked, slab->elem_bytes, view, d->error);
+    }
+    uint64_t own = stacked ? d->slot_count : 1;
+    for (uint64_t slot = 0; slot < own && status == WF_OK; slot++) {
+        bool whole =
+            wf_bound_params(&d->at, bound, false, stacked ? d->slots[slot] : expert, params);
+        WF_ASSERT(whole);
+        status = add_slot(d, slab, params, slot, view);
+    }
+    return status == WF_OK && extra > 0 ? add_extra(d, bound, extra, slab, view) : status;
+}
+
+/* One tensor: of all slots where `stacked`, else of one expert or of none. */
+static enum wf_status add_tensor(struct deriver *d, const struct wf_bound *bound,
+                                 struct wf_slab *slab, bool stacked, uint32_t slot, uint32_t expert)
+{
+    uint32_t params[WF_PARTS_MAX];
+    char name[WF_NAME_MAX];
+    const struct wf_engine_row *row = bound->row;
+    uint64_t extra = 0, has_data = 1, fill = 0, elements = 0;
+    if (!wf_bound_params(&d->at, bound, false, expert, params)) {
+        return WF_OK;
+    }
+    enum wf_status status = wf_slab_make(&d->at, bound, false, params, slab, d->error);
+    if (status == WF_OK && bound->extra_times) {
+        struct wf_row_at at = d->at;
+        status = wf_expr_eval(bound->extra_times, bound->extra_times_len, wf_row_lookup, &at,
+                              &extra, d->error);
+    }
+    d->at.slots = stacked ? d->slot_count + extra : 1;
+    d->at.rows = slab->rows;
+    d->at.columns = slab->columns;
+    d->at.sized = true;
+    if (status == WF_OK) {
+        status = wf_row_name(&d->at, &d->binding, bound, bound->name, slot, expert, name, d->error);
+    }
+    if (status == WF_OK) {
+        status = wf_row_eval(&d->at, row->data_when, 1, &has_data, d->error);
+    }
+    if (status == WF_OK) {
+        status = wf_row_eval(&d->at, row->fill, 0, &fill, d->error);
+    }
+    if (status == WF_OK) {
+        status = add_header(d, bound, slab, name, stacked, params[0], &elements);
+    }
+    d->fill = (uint8_t)fill;
+    d->value = row->value;
+    if (status == WF_OK && row->kind == WF_ROW_WEIGHTS && elements > 0) {
+        status = has_data ? add_data(d, bound, stacked, expert, extra, slab)
+                          : fill_all(d, elements, slab->elem_bytes);
+    }
+    d->at.sized = false;
+    return status == WF_OK ? add_aliases(d, bound, slot, expert) : status;
+}
+
+/* --- rows and stacks ------------------------------------------------------------------------- */
+
+/* A name that says which expert makes a tensor of each. */
+static bool names_each_expert(const char *name)
+{
+    return strstr(name, "{slot}") || strstr(name, "{expert}") || strstr(name, "{name}");
+}
+
+static bool is_taken(const struct deriver *d, const struct wf_bound *bound)
+{
+    return bound->wildcard && d->taken[bound->parts[0].family_row];
+}
+
+static enum wf_status add_row(struct deriver *d, uint32_t index)
+{
+    const struct wf_bound *bound = &d->binding.rows[index];
+    uint32_t params[WF_PARTS_MAX];
+    uint64_t holds = 1;
+    if (is_taken(d, bound) || !wf_bound_params(&d->at, bound, false, 0, params)) {
+        return WF_OK;
+    }
+    enum wf_status status = wf_row_eval(&d->at, bound->row->when, 1, &holds, d->error);
+    if (status != WF_OK || !holds) {
+        return status;
+    }
+    for (uint32_t i = 0; i < bound->part_count + bound->extra_count && !bound->wildcard; i++) {
+        d->taken[bound->parts[i].family_row] = true;
+    }
+    if (bound->row->kind == WF_ROW_ABSENT) {
+        return WF_OK;
+    }
+    if (!bound->per_expert) {
+        return add_tensor(d, bound, &d->slabs[index], false, 0, WF_NONE);
+    }
+    if (!names_each_expert(bound->name)) {
+        return add_tensor(d, bound, &d->slabs[index], true, WF_NONE,
+                          d->slot_count ? d->slots[0] : 0);
+    }
+    for (uint32_t slot = 0; slot < d->slot_count && status == WF_OK; slot++) {
+        status = add_tensor(d, bound, &d->slabs[index], false, slot, d->slots[slot]);
+    }
+    return status;
+}
+
+/* Contiguous equal shares, where the engine has no rule of its own. */
+static enum wf_status equal_experts(struct deriver *d)
+{
+    uint64_t experts = wf_model_size(d->at.at.model, "E");
+    uint32_t size = d->rank.group[WF_GROUP_EP].size, rank = d->rank.group[WF_GROUP_EP].rank;
+    size = size ? size : 1;
+    if (experts > WF_EXPERTS_MAX || experts % size != 0) {
+        return wf_error_set(d->error, WF_INVALID,
+                            "%" PRIu64 " experts cannot be divided over ep=%" PRIu32, experts,
+                            size);
+    }
+    d->slot_count = (uint32_t)(experts / size);
+    for (uint32_t i = 0; i < d->slot_count; i++) {
+        d->slots[i] = rank * d->slot_count + i;
+    }
+    return WF_OK;
+}
+
+static enum wf_status find_slots(struct deriver *d)
+{
+    const struct wf_recipe *recipe = d->at.recipe;
+    if (!recipe->engine->experts) {
+        return equal_experts(d);
+    }
+    return recipe->engine->experts(d->at.at.model, recipe, &d->rank, d->at.at.index, d->slots,
+                                   &d->slot_count, d->error);
+}
+
+/* Rows [first, end) of the binding that belong to the member at hand; the wildcard's last. */
+static enum wf_status add_member(struct deriver *d, uint32_t first, uint32_t end)
+{
+    enum wf_status status = find_slots(d);
+    for (uint32_t i = first; i < end && status == WF_OK; i++) {
+        if (d->binding.rows[i].stack == d->at.at.stack) {
+            status = add_row(d, i);
+        }
+    }
+    return status;
+}
+
+/* Members of a stack in a chunk: [*first_out, *first_out + count). */
+static uint32_t members_here(const struct deriver *d, uint32_t stack, uint32_t *first_out)
+{
+    const struct wf_chunk *chunk = d->at.chunk;
+    const char *name = d->at.at.model->family->stacks[stack].name;
+    if (strcmp(name, "layer") == 0) {
+        *first_out = chunk->first_layer;
+        return chunk->layer_count;
+    }
+    if (strcmp(name, "mtp") == 0) {
+        *first_out = chunk->first_mtp;
+        return chunk->mtp_count;
+    }
+    *first_out = 0;
+    return chunk->others ? wf_model_stack_count(d->at.at.model, stack) : 0;
+}
+
+static enum wf_status add_stacks(struct deriver *d, uint32_t first, uint32_t end)
+{
+    const struct wf_family *family = d->at.at.model->family;
+    enum wf_status status = WF_OK;
+    for (uint32_t stack = 0; stack < family->stack_count && status == WF_OK; stack++) {
+        uint32_t begin = 0, count = members_here(d, stack, &begin);
+        for (uint32_t i = 0; i < count && status == WF_OK; i++) {
+            memset(d->taken, 0, sizeof d->taken);
+            d->at.at.stack = stack;
+            d->at.at.index = begin + i;
+            status = add_member(d, first, end);
+        }
+    }
+    d->at.at.stack = d->at.at.index = WF_NONE;
+    return status;
+}
+
+/* Rows in the table's order, a block of rows with stacks once per member. The wildcard's rows come
+ * as blocks of their own behind the others, and know of what those have taken in the same member
+ * only when they stand in one block: so all rows with stacks are one block then. */
+static enum wf_status add_chunk(struct deriver *d, bool wildcards)
+{
+    const struct wf_binding *binding = &d->binding;
+    enum wf_status status = WF_OK;
+    bool outside_taken[WF_FAMILY_ROWS_MAX] = {false};
+    for (uint32_t first = 0; first < binding->count && status == WF_OK;) {
+        uint32_t end = first + 1;
+        bool stacked = binding->rows[first].stack != WF_NONE;
+        while (stacked && end < binding->count &&
+               (wildcards || binding->rows[end].stack != WF_NONE)) {
+            end++;
+        }
+        if (stacked) {
+            status = add_stacks(d, first, end);
+        } else {
+            memcpy(d->taken, outside_taken, sizeof d->taken);
+            status = add_row(d, first);
+            memcpy(outside_taken, d->taken, sizeof d->taken);
+        }
+        for (uint32_t i = first; stacked && wildcards && i < end && status == WF_OK; i++) {
+            if (binding->rows[i].stack == WF_NONE) {
+                memcpy(d->taken, outside_taken, sizeof d->taken);
+                status = add_row(d, i);
+                memcpy(outside_taken, d->taken, sizeof d->taken);
+            }
+        }
+        first = end;
+    }
+    return status;
+}
+
+static enum wf_status add_chunks(struct deriver *d)
+{
+    struct wf_chunk *chunks = calloc(WF_CHUNKS_MAX, sizeof *chunks);
+    const struct wf_recipe *recipe = d->at.recipe;
+    if (!chunks) {
+        return wf_error_set(d->error, WF_NO_MEMORY, "no memory for a layout");
+    }
+    enum wf_status status = WF_OK;
+    if (recipe->engine->chunks) {
+        status = recipe->engine->chunks(d->at.at.model, recipe, d->rank.pp, chunks,
+                                        &d->at.chunk_count, d->error);
+    } else {
+        const struct wf_family *family = d->at.at.model->family;
+        chunks[0] = (struct wf_chunk){.layer_count = (uint32_t)d->at.at.model->layers,
+                                      .embedding = true,
+                                      .head = true,
+                                      .others = true};
+        for (uint32_t s = 0; s < family->stack_count; s++) {
+            if (strcmp(family->stacks[s].name, "mtp") == 0) {
+                chunks[0].mtp_count = wf_model_stack_count(d->at.at.model, s);
+            }
+        }
+        d->at.chunk_count = 1;
+    }
+    bool wildcards = d->binding.count > 0 && d->binding.rows[d->binding.count - 1].wildcard;
+    for (uint32_t i = 0; i < d->at.chunk_count && status == WF_OK; i++) {
+        d->at.chunk = &chunks[i];
+        d->at.chunk_index = i;
+        status = add_chunk(d, wildcards);
+    }
+    free(chunks);
+    return status;
+}
+
+static enum wf_status derive(const struct wf_model *model, const struct wf_recipe *recipe,
+                             uint32_t rank, struct wf_layout **layout_out, struct wf_error *error)
+{
+    struct deriver *d = calloc(1, sizeof *d);
+    if (!d) {
+        return wf_error_set(error, WF_NO_MEMORY, "no memory for a layout");
+    }
+    *d = (struct deriver){.error = error, .rank = wf_recipe_coordinates(recipe, rank)};
+    d->at = (struct wf_row_at){.at = {model, WF_NONE, WF_NONE}, .recipe = recipe, .rank = &d->rank};
+    wf_build_begin(&d->build);
+    enum wf_status status = wf_binding_make(model, recipe->engine, &d->binding, error);
+    if (status == WF_OK) {
+        d->slabs = calloc(d->binding.count + 1, sizeof *d->slabs);
+        d->slots = calloc(WF_SLOTS_MAX, sizeof *d->slots);
+        d->build.failed = d->build.failed || !d->slabs || !d->slots;
+    }
+    if (status == WF_OK && !d->build.failed) {
+        status = add_chunks(d);
+    }
+    for (uint32_t i = 0; d->slabs && i < d->binding.count; i++) {
+        wf_slab_free(&d->slabs[i]);
+    }
+    wf_slab_free(&d->extra);
+    free(d->slabs);
+    free(d->slots);
+    free(d->binding.rows);
+    status = wf_build_end(&d->build, status, layout_out, error);
+    free(d);
     return status;
 }
 
@@ -316,64 +531,22 @@ enum wf_status wf_layout_derive(const struct wf_model *model, const struct wf_re
                                 uint32_t rank, struct wf_layout **layout_out,
                                 struct wf_error *error)
 {
+    const struct wf_engine *engine = recipe->engine;
     uint32_t world = wf_recipe_world(recipe);
     if (rank >= world) {
         return wf_error_set(error, WF_INVALID, "rank %" PRIu32 " of %" PRIu32 " ranks", rank,
                             world);
     }
-    if (!recipe->engine->chunks) {
-        return wf_layout_hf(model, NULL, layout_out, error);
+    enum wf_status status = engine->check ? engine->check(model, recipe, error) : WF_OK;
+    struct wf_layout *layout = NULL;
+    if (status == WF_OK) {
+        status = derive(model, recipe, rank, &layout, error);
     }
-    enum wf_status status = wf_engine_check(model, recipe, error);
-    if (status != WF_OK) {
-        return status;
+    if (status == WF_OK && engine->finish) {
+        return engine->finish(model, recipe, rank, layout, layout_out, error);
     }
-    struct deriver d = {.model = model,
-                        .recipe = recipe,
-                        .at = wf_recipe_coordinates(recipe, rank),
-                        .dtype = recipe->dtype != WF_DTYPE_NONE ? recipe->dtype : model->dtype};
-    wf_build_begin(&d.build);
-    status = index_roles(&d) ? WF_OK : wf_error_set(error, WF_NO_MEMORY, "no memory for a layout");
-    if (status == WF_OK && !d.build.failed) {
-        status = add_chunks(&d, error);
+    if (status == WF_OK) {
+        *layout_out = layout;
     }
-    free(d.by_role);
-    return wf_build_end(&d.build, status, layout_out, error);
-}
-
-enum wf_status wf_layout_hf(const struct wf_model *model, const enum wf_dtype *dtypes,
-                            struct wf_layout **layout_out, struct wf_error *error)
-{
-    struct wf_build build;
-    wf_build_begin(&build);
-    for (uint32_t i = 0; i < model->param_count && !build.failed; i++) {
-        const struct wf_param *param = &model->params[i];
-        enum wf_dtype dtype = dtypes ? dtypes[i] : param->dtype;
-        uint32_t elem_bytes = (uint32_t)wf_dtype_bytes(dtype);
-        struct wf_nest run = {
-            .elem_bytes = elem_bytes, .axis_count = 1, .axes = {{param->elements, 1, elem_bytes}}};
-        wf_build_tensor(&build, param->name, dtype, param->ndim, param->shape);
-        wf_build_piece(&build, i, &run, WF_PIECE_DATA);
-    }
-    return wf_build_end(&build, WF_OK, layout_out, error);
-}
-
-struct wf_nest wf_layout_nest(const struct wf_layout *layout, uint32_t piece)
-{
-    WF_ASSERT(piece < layout->piece_count);
-    const struct wf_piece *p = &layout->pieces[piece];
-    struct wf_nest nest = {
-        .param_first = p->param_first,
-        .tensor_offset = p->tensor_offset,
-        .elem_bytes = (uint32_t)wf_dtype_bytes(layout->tensors[p->tensor].dtype),
-    };
-    if (p->form == 0) {
-        nest.axis_count = p->count > 1;
-        nest.axes[0] = (struct wf_axis){p->count, 1, nest.elem_bytes};
-        return nest;
-    }
-    const struct wf_form *form = &layout->forms[p->form];
-    nest.axis_count = form->axis_count;
-    memcpy(nest.axes, form->axes, sizeof nest.axes);
-    return nest;
+    return status;
 }

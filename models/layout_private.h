@@ -24,11 +24,15 @@ struct wf_build {
 void wf_build_begin(struct wf_build *build);
 /* Adds a tensor of the product of `shape`; its pieces follow before the next tensor. */
 void wf_build_tensor(struct wf_build *build, const char *name, enum wf_dtype dtype, uint32_t ndim,
-                     const uint64_t *shape);
+                     const uint64_t *shape, enum wf_tensor_kind kind);
+/* Dimensions of the newest tensor by falling stride, where memory does not follow its shape. */
+void wf_build_order(struct wf_build *build, const uint32_t *order);
 void wf_build_alias(struct wf_build *build, const char *name, uint32_t tensor);
-/* A piece of the newest tensor. `nest` of a fill has its box on the tensor side. */
+/* A piece of the newest tensor. */
 void wf_build_piece(struct wf_build *build, uint32_t param, const struct wf_nest *nest,
-                    enum wf_piece_kind kind);
+                    enum wf_value_rule value);
+/* A fill of the newest tensor with one byte; `nest` has its box on the tensor side. */
+void wf_build_fill(struct wf_build *build, const struct wf_nest *nest, uint8_t byte);
 /* Sorts, hashes and gives the layout, or frees everything and says why not. `status` other than OK
  * is the caller's own failure: frees and returns it. */
 enum wf_status wf_build_end(struct wf_build *build, enum wf_status status,

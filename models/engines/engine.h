@@ -13,8 +13,8 @@
  * three rows with one part each; "*" for one row for each role of the family that no other row has.
  * A part in brackets is a share of the parameter's rows: the rows are factored, and of a factor
  * "@LO:HI" takes a range and "@N" one: "qkvz(gk, 2*ek+2*gv/gk*ev@0:ek)" is q of Qwen3-Next's fused
- * parameter, "q(nq, 2@1, d)" the gates of a gated q. Where the first factor is taken from, it is
- * what the part is counted in (its unit); else the family's row says that.
+ * parameter, "q(nq, 2@1, d)" the gates of a gated q. What is taken of the first factor is what the
+ * part is counted in (its unit); without brackets the family's row says that.
  *
  * Groups. The rows of each part are divided into `groups` equal shares and the tensor is, for each
  * group, that group's share of part 0, then of part 1, ... One group is plain stacking; nk groups
@@ -25,18 +25,22 @@
  * Cuts, in order, parted by spaces: "0/tp" divides rows over the ranks of a group, "1/tp" columns;
  * equal shares, no unit split where a part has units. "0~dp" is torch's chunk rule: shares of
  * ceil(n / ranks), then a short one, then empty ones. `pad` first rounds the dimension of the first
- * cut up to a multiple; what is beyond is a fill of `fill` bytes.
+ * cut up to a multiple, each part for itself; what is beyond is a fill of `fill` bytes. Groups,
+ * pads and factors follow from sizes and the recipe alone: they are the same for every layer of one
+ * shape.
  *
  * Experts. A row whose parts are per expert is one tensor for each expert that this rank has when
- * its name has {slot} (counted here) or {expert} (counted in the model), and else one tensor with a
- * leading dimension of those experts; each is fused and cut by itself. `extra` adds slots behind
- * them: "COUNT: PARTS", with x counting them ("ns: shared_gate(ns@x, I) shared_up(ns@x, I)").
+ * its name has {slot} (counted here), {expert} (counted in the model) or {name}, and else one
+ * tensor with a leading dimension of those experts; each is fused and cut by itself. `extra` adds
+ * slots behind them: "COUNT: PARTS", with x counting them ("ns: shared_gate(ns@x, I)
+ * shared_up(ns@x, I)").
  *
  * View. "e (g:2 i a:8 b:2) (k l:64) -> e k i b g a l": dimensions (e slots if there are any, rows,
  * columns) factored, and the order of the factors in memory. One factor of a dimension may be
  * without a size. NULL: as they stand. `shape` gives the local shape where it is not (slots, rows,
  * further dimensions of the first part): expressions parted by commas, with `slots`, `rows` and
- * `columns` (local).
+ * `columns` (local). `order` lists the dimensions of that shape by falling stride ("0 2 1") where
+ * memory does not follow it.
  *
  * Names. {layers}: the engine's prefix of the stack, number included; {i}: that number alone;
  * {top}: the `prefix` of the family's exceptions (a text model inside a larger one). {name}: the
@@ -81,7 +85,7 @@ struct wf_engine_row {
     const char *name, *parts;
     const char *when; /* expression; NULL: always. Of several rows with one part any may hold */
     const char *groups, *pad, *cuts, *fill; /* NULL: 1, none, whole, 0 */
-    const char *extra, *view, *shape;
+    const char *extra, *view, *shape, *order;
     const char *dtype; /* NULL: the recipe's where the parameter has the model's, else its own;
                         * "f32"; "model": the recipe's whatever the parameter has;
                         * "f32: EXPR" f32 where EXPR holds, else as NULL */

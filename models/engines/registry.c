@@ -1,135 +1,221 @@
 /* registry.c - the engines that this build knows, and the checks that follow from any table. */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "models/engines/engine.h"
+#include "models/expr.h"
+#include "models/layout.h"
+#include "models/layout_rows.h"
 
 const struct wf_engine *const wf_engines[] = {
-    &wf_engine_hf,
-    &wf_engine_megatron,
-    &wf_engine_vllm,
-    NULL,
+    &wf_engine_fsdp, &wf_engine_hf, &wf_engine_megatron, &wf_engine_sglang, &wf_engine_vllm, NULL,
 };
 
-const struct wf_engine_rows *wf_engine_table(const struct wf_recipe *recipe)
-{
-    return &recipe->engine->tables[recipe->local_names];
-}
+const char *const wf_groups[WF_GROUP_COUNT] = {
+    [WF_GROUP_TP] = "tp",         [WF_GROUP_ETP] = "etp",   [WF_GROUP_EP] = "ep",
+    [WF_GROUP_DP] = "dp",         [WF_GROUP_ATTN] = "attn", [WF_GROUP_DENSE] = "dense",
+    [WF_GROUP_EMBED] = "embed",   [WF_GROUP_HEAD] = "head", [WF_GROUP_SHARED] = "shared",
+    [WF_GROUP_VISION] = "vision",
+};
 
-uint64_t wf_engine_units(const struct wf_model *model, enum wf_role role, const char **what_out)
+/* One rank of each pipeline stage has every kind of tensor that any rank has. */
+enum wf_status wf_engine_check(const struct wf_model *model, const struct wf_recipe *recipe,
+                               struct wf_error *error)
 {
-    switch (role) {
-    case WF_ROLE_Q:
-    case WF_ROLE_Q_BIAS:
-    case WF_ROLE_O:
-        *what_out = "query heads";
-        return model->query_heads;
-    case WF_ROLE_K:
-    case WF_ROLE_V:
-    case WF_ROLE_K_BIAS:
-    case WF_ROLE_V_BIAS:
-        *what_out = "KV heads";
-        return model->kv_heads;
-    case WF_ROLE_EMBEDDING:
-    case WF_ROLE_HEAD:
-        *what_out = "rows of the padded vocabulary";
-        return model->vocab;
-    default:
-        *what_out = "intermediate rows";
-        return model->intermediate;
+    uint32_t ranks = wf_recipe_ranks_per_engine(recipe), next = 0;
+    enum wf_status status = WF_OK;
+    for (uint32_t rank = 0; rank < ranks && next < recipe->pp && status == WF_OK; rank++) {
+        if (wf_recipe_coordinates(recipe, rank).pp != next) {
+            continue;
+        }
+        struct wf_layout *layout = NULL;
+        status = wf_layout_derive(model, recipe, rank, &layout, error);
+        if (status == WF_OK) {
+            wf_layout_free(layout);
+        }
+        next++;
     }
+    return status;
 }
 
-static bool model_has(const struct wf_model *model, enum wf_role role, const char **name_out)
+/* --- rows alone ------------------------------------------------------------------------------ */
+
+struct rows_checker {
+    const struct wf_engine *engine;
+    const struct wf_family *family; /* or NULL: any built-in one */
+    const struct wf_engine_row *row;
+    struct wf_error *error;
+};
+
+static bool any_family_knows(const char *name, size_t len)
 {
-    for (uint32_t i = 0; i < model->param_count; i++) {
-        if (model->params[i].role == (uint32_t)role) {
-            *name_out = model->params[i].name;
+    for (const struct wf_family *const *family = wf_families; *family; family++) {
+        if (wf_family_knows(*family, name, len)) {
             return true;
         }
     }
     return false;
 }
 
-static bool table_has(const struct wf_engine_rows *table, enum wf_role role)
+/* Every name that could have a value in some place; the values do not matter. */
+static bool lookup_any(void *user, const char *name, size_t len, uint64_t *value_out)
 {
-    for (size_t i = 0; i < table->count; i++) {
-        for (size_t part = 0; part < WF_PARTS_MAX; part++) {
-            if (table->rows[i].parts[part] == role) {
-                return true;
-            }
-        }
+    const struct rows_checker *c = user;
+    const struct wf_recipe recipe = {.engine = c->engine};
+    const struct wf_chunk chunk = {.layer_count = 0};
+    const struct wf_coordinates rank = {.tp = 0};
+    const bool place =
+        (len == 5 && memcmp(name, "layer", 5) == 0) || (len == 5 && memcmp(name, "index", 5) == 0);
+    *value_out = 1;
+    if (place ||
+        (c->family ? wf_family_knows(c->family, name, len) : any_family_knows(name, len))) {
+        return true;
     }
-    return false;
+    struct wf_row_at at = {.recipe = &recipe,
+                           .chunk = &chunk,
+                           .rank = &rank,
+                           .sized = true,
+                           .in_extra = c->row->extra != NULL};
+    return wf_row_lookup_own(&at, name, len, value_out);
 }
 
-/* `units` over T ranks: whole numbers of them, or whole numbers of ranks for each where `repeat`.
- */
-static enum wf_status check_units(const char *name, uint64_t units, const char *what, uint32_t tp,
-                                  bool repeat, struct wf_error *error)
+static enum wf_status check_expression(struct rows_checker *c, const char *text)
 {
-    if (units % tp == 0 || (repeat && units < tp && tp % units == 0)) {
+    return text ? wf_expr_check(text, strlen(text), lookup_any, c, c->error) : WF_OK;
+}
+
+static bool role_known(const struct wf_family *family, const char *role, size_t len)
+{
+    for (size_t i = 0; i < family->row_count; i++) {
+        if (strlen(family->rows[i].role) == len && memcmp(family->rows[i].role, role, len) == 0) {
+            return true;
+        }
+    }
+    return len == 4 && memcmp(role, "head", 4) == 0;
+}
+
+static enum wf_status check_role(struct rows_checker *c, const struct wf_row_part *part)
+{
+    bool known = c->family && role_known(c->family, part->role, part->role_len);
+    for (const struct wf_family *const *f = wf_families; !c->family && *f && !known; f++) {
+        known = role_known(*f, part->role, part->role_len);
+    }
+    return known ? WF_OK
+                 : wf_error_set(c->error, WF_INVALID, "%s: no family has the role \"%.*s\"",
+                                c->row->name, (int)part->role_len, part->role);
+}
+
+static enum wf_status check_parts(struct rows_checker *c, const char *text)
+{
+    enum wf_status status = WF_OK;
+    for (bool more = true; more && status == WF_OK;) {
+        struct wf_row_part part;
+        status = wf_row_part_next(&text, &part, &more, c->error);
+        if (status == WF_OK && more) {
+            status = check_role(c, &part);
+        }
+    }
+    return status;
+}
+
+/* Alternatives one by one. */
+static enum wf_status check_all_parts(struct rows_checker *c)
+{
+    if (strcmp(c->row->parts, "*") == 0) {
         return WF_OK;
     }
-    return wf_error_set(error, WF_INVALID,
-                        "%s: %" PRIu64 " %s cannot be divided over tp=%" PRIu32 "%s", name, units,
-                        what, tp, repeat ? " (neither divides the other)" : "");
-}
-
-static bool is_kv(enum wf_role role)
-{
-    return role == WF_ROLE_K || role == WF_ROLE_V || role == WF_ROLE_K_BIAS ||
-           role == WF_ROLE_V_BIAS;
-}
-
-static enum wf_status check_row(const struct wf_model *model, const struct wf_recipe *recipe,
-                                const struct wf_engine_row *row, struct wf_error *error)
-{
-    const char *name = row->name;
-    for (size_t part = 0; part < WF_PARTS_MAX && row->parts[part] != WF_ROLE_NONE; part++) {
-        enum wf_role role = row->parts[part];
-        if (row->cut == WF_CUT_NONE || (!model_has(model, role, &name) && role != WF_ROLE_HEAD)) {
-            return WF_OK;
-        }
-        const char *what = NULL;
-        uint64_t units = wf_engine_units(model, role, &what);
-        if (row->padded) {
-            uint64_t multiple = recipe->vocab_multiple;
-            units = (units + multiple - 1) / multiple * multiple;
-        }
-        enum wf_status status = check_units(name, units, what, recipe->tp, is_kv(role), error);
-        if (status != WF_OK) {
-            return status;
-        }
+    char *copy = strdup(c->row->parts), *rest = copy;
+    enum wf_status status =
+        copy ? WF_OK : wf_error_set(c->error, WF_NO_MEMORY, "no memory for a table");
+    while (rest && status == WF_OK) {
+        status = check_parts(c, strsep(&rest, "|"));
     }
-    /* With fewer KV heads than ranks a shard begins inside a group; it must still be whole rows. */
-    uint64_t rows = (model->query_heads + 2 * model->kv_heads) * model->head_dim;
-    if (row->groups == WF_GROUPS_KV_HEADS) {
-        return check_units(row->name, rows, "rows", recipe->tp, false, error);
+    free(copy);
+    if (status == WF_OK && c->row->extra) {
+        const char *colon = strchr(c->row->extra, ':');
+        status = colon ? check_parts(c, colon + 1)
+                       : wf_error_set(c->error, WF_INVALID, "%s: extra: expected COUNT: PARTS",
+                                      c->row->name);
+    }
+    return status;
+}
+
+static enum wf_status check_name(struct rows_checker *c)
+{
+    static const char *const known[] = {"{layers}", "{name}", "{dir}", "{leaf}", "{experts}",
+                                        "{expert}", "{slot}", "{i}",   "{top}"};
+    for (const char *at = strchr(c->row->name, '{'); at; at = strchr(at + 1, '{')) {
+        bool found = false;
+        for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+            found = found || strncmp(at, known[i], strlen(known[i])) == 0;
+        }
+        if (!found) {
+            return wf_error_set(c->error, WF_INVALID,
+                                "name \"%s\": expected {layers}, {name}, {dir}, {leaf}, {experts}, "
+                                "{expert}, {slot}, {i} or {top} in braces",
+                                c->row->name);
+        }
     }
     return WF_OK;
 }
 
-enum wf_status wf_engine_check(const struct wf_model *model, const struct wf_recipe *recipe,
-                               struct wf_error *error)
+static enum wf_status check_cuts(struct rows_checker *c)
 {
-    const struct wf_engine *engine = recipe->engine;
-    const struct wf_engine_rows *table = wf_engine_table(recipe);
-    enum wf_status status = engine->check ? engine->check(model, recipe, error) : WF_OK;
-    for (unsigned role = WF_ROLE_NONE + 1; role < WF_ROLE_COUNT && status == WF_OK; role++) {
-        const char *name = NULL;
-        if (table->count > 0 && model_has(model, role, &name) && !table_has(table, role)) {
-            status = wf_error_set(error, WF_UNSUPPORTED, "%s has no place for %s yet", engine->name,
-                                  name);
+    const char *at = c->row->cuts, *item;
+    size_t len;
+    while (at && wf_expr_next(&at, ' ', &item, &len)) {
+        unsigned group = 0;
+        while (group < WF_GROUP_COUNT && (len < 3 || strlen(wf_groups[group]) != len - 2 ||
+                                          memcmp(item + 2, wf_groups[group], len - 2) != 0)) {
+            group++;
+        }
+        if (group == WF_GROUP_COUNT || (item[0] != '0' && item[0] != '1') ||
+            (item[1] != '/' && item[1] != '~')) {
+            return wf_error_set(c->error, WF_INVALID,
+                                "%s: cut \"%.*s\": expected 0 or 1, / or ~ and a group of ranks",
+                                c->row->name, (int)len, item);
         }
     }
-    for (size_t i = 0; i < table->count && status == WF_OK; i++) {
-        status = check_row(model, recipe, &table->rows[i], error);
+    return WF_OK;
+}
+
+static enum wf_status check_row(struct rows_checker *c)
+{
+    const struct wf_engine_row *row = c->row;
+    if (!row->parts || (!row->name && row->kind != WF_ROW_ABSENT)) {
+        return wf_error_set(c->error, WF_INVALID, "a row needs a name and parts");
     }
-    if (status == WF_OK && engine->chunks) {
-        struct wf_chunk chunks[WF_CHUNKS_MAX];
-        uint32_t count = 0;
-        status = engine->chunks(model, recipe, 0, chunks, &count, error);
+    enum wf_status status = row->name ? check_name(c) : WF_OK;
+    if (status == WF_OK) {
+        status = check_all_parts(c);
+    }
+    if (status == WF_OK) {
+        status = check_cuts(c);
+    }
+    const char *const expressions[] = {row->when, row->groups, row->pad, row->fill, row->data_when};
+    for (size_t i = 0; i < sizeof expressions / sizeof expressions[0] && status == WF_OK; i++) {
+        status = check_expression(c, expressions[i]);
+    }
+    const char *at = row->shape, *item;
+    size_t len;
+    while (at && status == WF_OK && wf_expr_next(&at, ',', &item, &len)) {
+        status = wf_expr_check(item, len, lookup_any, c, c->error);
     }
     return status;
+}
+
+enum wf_status wf_engine_rows_check(const struct wf_engine *engine, const struct wf_family *family,
+                                    const struct wf_engine_row *rows, size_t count,
+                                    struct wf_error *error)
+{
+    struct rows_checker c = {.engine = engine, .family = family, .error = error};
+    for (size_t i = 0; i < count; i++) {
+        c.row = &rows[i];
+        enum wf_status status = check_row(&c);
+        if (status != WF_OK) {
+            return status;
+        }
+    }
+    return WF_OK;
 }

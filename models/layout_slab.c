@@ -1,0 +1,473 @@
+/* layout_slab.c - one slot of one tensor: parts, fused, cut; and the view over all slots. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "models/expr.h"
+#include "models/layout_rows.h"
+
+bool wf_bound_params(const struct wf_row_at *at, const struct wf_bound *bound, bool extra,
+                     uint32_t expert, uint32_t params_out[WF_PARTS_MAX])
+{
+    const struct wf_model *model = at->at.model;
+    uint32_t first = extra ? bound->part_count : 0;
+    uint32_t count = extra ? bound->extra_count : bound->part_count;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct wf_row_part *part = &bound->parts[first + i];
+        uint32_t param = wf_model_param(model, bound->stack, at->at.index, part->family_row,
+                                        extra || !bound->per_expert ? 0 : expert);
+        if (param == WF_NONE && model->tied && bound->stack == WF_NONE && part->role_len == 4 &&
+            memcmp(part->role, "head", 4) == 0) {
+            uint32_t row = wf_family_find_row(model->family, WF_NONE, "embedding", 9);
+            param = row == WF_NONE ? WF_NONE : wf_model_param(model, WF_NONE, WF_NONE, row, 0);
+        }
+        if (param == WF_NONE) {
+            return false;
+        }
+        params_out[i] = param;
+    }
+    return true;
+}
+
+void wf_slab_free(struct wf_slab *slab)
+{
+    free(slab->nests);
+    *slab = (struct wf_slab){0};
+}
+
+/* --- parts ----------------------------------------------------------------------------------- */
+
+/* A part of the row at hand. Its elements, in order, are a tensor of `padded` rows of
+ * `padded_columns`, of which `rows` and `columns` hold data. */
+struct part {
+    const struct wf_param *param;
+    struct wf_nest data; /* parameter -> that tensor */
+    uint64_t rows, columns, padded, padded_columns;
+    uint64_t units; /* indivisible; 0: rows */
+};
+
+struct maker {
+    const struct wf_row_at *at;
+    const struct wf_bound *bound;
+    struct wf_slab *slab;
+    struct part parts[WF_PARTS_MAX];
+    uint32_t part_count, first_part;
+    uint64_t groups, group_rows, whole_rows, whole_columns;
+    uint64_t row_first, row_count, column_first, column_count; /* the cut */
+    uint32_t elem_bytes;
+    /* While one part's nests are composed. */
+    struct wf_nest chain[2];
+    enum wf_status chain_status;
+    uint32_t part;
+    enum wf_piece_kind kind;
+    struct wf_error *error;
+};
+
+struct factor {
+    uint64_t size, low, count;
+};
+
+/* "EXPR", "EXPR@N" or "EXPR@LO:HI". */
+static enum wf_status read_factor(struct maker *m, const char *text, size_t len, struct factor *out)
+{
+    struct wf_row_at at = *m->at;
+    const char *mark = memchr(text, '@', len);
+    size_t size_len = mark ? (size_t)(mark - text) : len;
+    enum wf_status status = wf_expr_eval(text, size_len, wf_row_lookup, &at, &out->size, m->error);
+    out->low = 0;
+    out->count = out->size;
+    if (status != WF_OK || !mark) {
+        return status;
+    }
+    const char *range = mark + 1, *colon = memchr(range, ':', len - size_len - 1);
+    size_t low_len = colon ? (size_t)(colon - range) : len - size_len - 1;
+    uint64_t high = 0;
+    status = wf_expr_eval(range, low_len, wf_row_lookup, &at, &out->low, m->error);
+    if (status == WF_OK && colon) {
+        status = wf_expr_eval(colon + 1, len - size_len - 2 - low_len, wf_row_lookup, &at, &high,
+                              m->error);
+    } else {
+        high = out->low + 1;
+    }
+    if (status == WF_OK && (out->low > high || high > out->size)) {
+        return wf_error_set(m->error, WF_INVALID,
+                            "%s: the share %.*s takes %" PRIu64 " to %" PRIu64 " of %" PRIu64,
+                            m->bound->name, (int)len, text, out->low, high, out->size);
+    }
+    out->count = high - out->low;
+    return status;
+}
+
+/* Factors the rows of the part's parameter and takes the share. */
+static enum wf_status take_share(struct maker *m, const struct wf_row_part *text, struct part *part)
+{
+    struct factor factors[WF_FACTORS_MAX];
+    uint32_t count = 0;
+    uint64_t product = 1;
+    char *copy = strndup(text->share, text->share_len);
+    if (!copy) {
+        return wf_error_set(m->error, WF_NO_MEMORY, "no memory for a layout");
+    }
+    const char *at = copy, *item;
+    size_t len;
+    enum wf_status status = WF_OK;
+    while (status == WF_OK && count < WF_FACTORS_MAX && wf_expr_next(&at, ',', &item, &len)) {
+        status = read_factor(m, item, len, &factors[count]);
+        if (status == WF_OK && __builtin_mul_overflow(product, factors[count++].size, &product)) {
+            product = 0;
+        }
+    }
+    free(copy);
+    if (status != WF_OK) {
+        return status;
+    }
+    if (product != part->param->shape[0]) {
+        return wf_error_set(m->error, WF_INVALID,
+                            "%s: the factors (%.*s) of %s make %" PRIu64 " rows, it has %" PRIu64,
+                            m->bound->name, (int)text->share_len, text->share, part->param->name,
+                            product, part->param->shape[0]);
+    }
+    uint64_t step = part->param->shape[0] * part->columns, rows = 1;
+    part->data.axis_count = 0;
+    part->units = factors[0].count;
+    for (uint32_t i = 0; i < count; i++) {
+        step /= factors[i].size;
+        rows *= factors[i].count;
+        part->data.param_first += factors[i].low * step;
+        part->data.axes[part->data.axis_count++] = (struct wf_axis){factors[i].count, step, 0};
+    }
+    part->rows = rows;
+    part->data.axes[part->data.axis_count++] = (struct wf_axis){part->columns, 1, 0};
+    return WF_OK;
+}
+
+static uint64_t round_up(uint64_t value, uint64_t multiple)
+{
+    return multiple <= 1 ? value : (value + multiple - 1) / multiple * multiple;
+}
+
+static enum wf_status make_part(struct maker *m, uint32_t index, const struct wf_param *param)
+{
+    struct part *part = &m->parts[index];
+    const struct wf_row_part *text = &m->bound->parts[m->first_part + index];
+    const char *unit = m->at->at.model->family->rows[text->family_row].unit;
+    *part = (struct part){.param = param, .rows = param->ndim ? param->shape[0] : 1};
+    part->columns = part->rows ? param->elements / part->rows : 0;
+    part->data.elem_bytes = m->elem_bytes;
+    enum wf_status status = WF_OK;
+    if (text->share) {
+        status = take_share(m, text, part);
+    } else {
+        part->data.axis_count = 2;
+        part->data.axes[0] = (struct wf_axis){part->rows, part->columns, 0};
+        part->data.axes[1] = (struct wf_axis){part->columns, 1, 0};
+        status = wf_row_eval(m->at, unit, 0, &part->units, m->error);
+    }
+    uint64_t pad = 1;
+    if (status == WF_OK) {
+        status = wf_row_eval(m->at, m->bound->row->pad, 1, &pad, m->error);
+    }
+    bool pads_columns = m->bound->row->cuts && m->bound->row->cuts[0] == '1';
+    part->padded = pads_columns ? part->rows : round_up(part->rows, pad);
+    part->padded_columns = pads_columns ? round_up(part->columns, pad) : part->columns;
+    if (status == WF_OK && index > 0 && part->columns != m->parts[0].columns) {
+        status = wf_error_set(m->error, WF_INVALID,
+                              "%s: %s has %" PRIu64 " columns and %s has %" PRIu64
+                              "; they cannot be fused",
+                              m->bound->name, m->parts[0].param->name, m->parts[0].columns,
+                              param->name, part->columns);
+    }
+    /* Steps on the side of the part's own tensor: its rows one after the other. */
+    int64_t step = (int64_t)(part->padded_columns * m->elem_bytes);
+    for (uint32_t axis = part->data.axis_count - 1; axis-- > 0;) {
+        part->data.axes[axis].tensor_step = step;
+        step *= (int64_t)part->data.axes[axis].count;
+    }
+    part->data.axes[part->data.axis_count - 1].tensor_step = m->elem_bytes;
+    return status;
+}
+
+/* --- fuse and cut ---------------------------------------------------------------------------- */
+
+/* Units per group, or groups per unit. */
+static enum wf_status count_shares(struct maker *m, const struct part *part, uint64_t *shares_out)
+{
+    uint64_t units = part->units ? part->units : part->padded;
+    *shares_out = units < m->groups ? units : m->groups;
+    if (units > 0 && (units < m->groups ? m->groups % units : units % m->groups) == 0 &&
+        part->padded % *shares_out == 0) {
+        return WF_OK;
+    }
+    return wf_error_set(m->error, WF_INVALID,
+                        "%s: %" PRIu64 " units of %s cannot be divided into %" PRIu64
+                        " equal shares%s",
+                        m->bound->name, units, part->param->name, m->groups,
+                        units < m->groups ? " (neither divides the other)" : "");
+}
+
+static enum wf_status measure(struct maker *m)
+{
+    enum wf_status status = wf_row_eval(m->at, m->bound->row->groups, 1, &m->groups, m->error);
+    if (status == WF_OK && m->groups == 0) {
+        status = wf_error_set(m->error, WF_INVALID, "%s: no groups", m->bound->name);
+    }
+    m->group_rows = 0;
+    for (uint32_t i = 0; i < m->part_count && status == WF_OK; i++) {
+        uint64_t shares = 1;
+        status = count_shares(m, &m->parts[i], &shares);
+        m->group_rows += m->parts[i].padded / shares;
+    }
+    m->whole_rows = m->groups * m->group_rows;
+    m->whole_columns = m->parts[0].padded_columns;
+    m->row_count = m->whole_rows;
+    m->column_count = m->whole_columns;
+    return status;
+}
+
+static enum wf_status refuse_cut(struct maker *m, uint64_t units, const char *what, uint32_t size,
+                                 const char *group)
+{
+    return wf_error_set(m->error, WF_INVALID,
+                        "%s: %" PRIu64 " %s of %s cannot be divided over %" PRIu32
+                        " ranks (group %s)",
+                        m->bound->name, units, what, m->parts[0].param->name, size, group);
+}
+
+/* One cut, "0/tp": divides what the cuts before it left. */
+static enum wf_status cut_once(struct maker *m, const char *text, size_t len, bool first)
+{
+    unsigned group = 0;
+    while (group < WF_GROUP_COUNT && (len < 3 || strlen(wf_groups[group]) != len - 2 ||
+                                      memcmp(text + 2, wf_groups[group], len - 2) != 0)) {
+        group++;
+    }
+    if (group == WF_GROUP_COUNT || (text[0] != '0' && text[0] != '1') ||
+        (text[1] != '/' && text[1] != '~')) {
+        return wf_error_set(m->error, WF_INVALID,
+                            "%s: cut \"%.*s\": expected 0 or 1, / or ~ and a group of ranks",
+                            m->bound->name, (int)len, text);
+    }
+    uint32_t size = m->at->rank->group[group].size, rank = m->at->rank->group[group].rank;
+    size = size ? size : 1;
+    bool columns = text[0] == '1';
+    uint64_t *begin = columns ? &m->column_first : &m->row_first;
+    uint64_t *count = columns ? &m->column_count : &m->row_count;
+    uint64_t share = (*count + size - 1) / size;
+    if (text[1] == '/') {
+        const struct part *part = &m->parts[0];
+        bool whole_units = first && part->units && m->part_count == 1 && !m->bound->row->pad &&
+                           (columns || m->groups == 1);
+        if (whole_units && part->units % size != 0) {
+            return refuse_cut(m, part->units, "units", size, wf_groups[group]);
+        }
+        if (*count % size != 0) {
+            return refuse_cut(m, *count, columns ? "columns" : "rows", size, wf_groups[group]);
+        }
+    }
+    uint64_t low = share * rank < *count ? share * rank : *count;
+    uint64_t high = low + share < *count ? low + share : *count;
+    *begin += low;
+    *count = high - low;
+    return WF_OK;
+}
+
+static enum wf_status cut(struct maker *m)
+{
+    enum wf_status status = WF_OK;
+    const char *at = m->bound->row->cuts, *item;
+    size_t len;
+    bool first = true;
+    while (at && status == WF_OK && wf_expr_next(&at, ' ', &item, &len)) {
+        status = cut_once(m, item, len, first);
+        first = false;
+    }
+    return status;
+}
+
+/* --- nests ----------------------------------------------------------------------------------- */
+
+static bool keep_nest(void *user, const struct wf_nest *nest)
+{
+    struct maker *m = user;
+    struct wf_slab *slab = m->slab;
+    if (slab->nest_count == slab->nest_room) {
+        uint32_t room = slab->nest_room ? slab->nest_room * 2 : 8;
+        struct wf_slab_nest *grown = reallocarray(slab->nests, room, sizeof *grown);
+        if (!grown) {
+            m->chain_status = wf_error_set(m->error, WF_NO_MEMORY, "no memory for a layout");
+            return false;
+        }
+        slab->nests = grown;
+        slab->nest_room = room;
+    }
+    slab->nests[slab->nest_count++] =
+        (struct wf_slab_nest){.part = m->part, .kind = m->kind, .nest = *nest};
+    return true;
+}
+
+static bool compose_cut(void *user, const struct wf_nest *nest)
+{
+    struct maker *m = user;
+    enum wf_status status = wf_nest_compose(nest, &m->chain[1], keep_nest, m, m->error);
+    m->chain_status = m->chain_status == WF_OK ? status : m->chain_status;
+    return m->chain_status == WF_OK;
+}
+
+/* The fuse rule of a part: its own tensor -> the whole one. */
+static struct wf_nest fuse(const struct maker *m, const struct part *part, uint64_t rows_before)
+{
+    uint64_t units = part->units ? part->units : part->padded;
+    uint64_t shares = units < m->groups ? units : m->groups;
+    uint64_t share = part->padded / shares * part->padded_columns, repeats = m->groups / shares;
+    int64_t elem = m->elem_bytes;
+    int64_t group_step = (int64_t)(m->group_rows * m->whole_columns) * elem;
+    return (struct wf_nest){
+        .tensor_offset = rows_before * m->whole_columns * m->elem_bytes,
+        .elem_bytes = m->elem_bytes,
+        .axis_count = 3,
+        .axes = {{shares, share, (int64_t)repeats * group_step},
+                 {repeats, 0, group_step},
+                 {share, 1, elem}},
+    };
+}
+
+static enum wf_status add_part_nest(struct maker *m, const struct wf_nest *nest,
+                                    enum wf_piece_kind kind)
+{
+    m->kind = kind;
+    m->chain_status = WF_OK;
+    enum wf_status status = wf_nest_compose(nest, &m->chain[0], compose_cut, m, m->error);
+    return status == WF_OK ? m->chain_status : status;
+}
+
+/* What of a part's tensor is padding, as a parameter that does not exist. */
+static enum wf_status add_padding(struct maker *m, const struct part *part)
+{
+    int64_t elem = m->elem_bytes;
+    if (part->padded > part->rows) {
+        uint64_t count = (part->padded - part->rows) * part->padded_columns;
+        struct wf_nest nest = {.elem_bytes = m->elem_bytes,
+                               .tensor_offset = part->rows * part->padded_columns * m->elem_bytes,
+                               .axis_count = 1,
+                               .axes = {{count, 1, elem}}};
+        return add_part_nest(m, &nest, WF_PIECE_FILL);
+    }
+    uint64_t width = part->padded_columns - part->columns;
+    if (width == 0) {
+        return WF_OK;
+    }
+    struct wf_nest nest = {
+        .elem_bytes = m->elem_bytes,
+        .tensor_offset = part->columns * m->elem_bytes,
+        .axis_count = 2,
+        .axes = {{part->rows, width, (int64_t)part->padded_columns * elem}, {width, 1, elem}}};
+    return add_part_nest(m, &nest, WF_PIECE_FILL);
+}
+
+static enum wf_status make_nests(struct maker *m)
+{
+    int64_t elem = m->elem_bytes;
+    if (m->row_count == 0 || m->column_count == 0) {
+        return WF_OK;
+    }
+    m->chain[1] = (struct wf_nest){
+        .param_first = m->row_first * m->whole_columns + m->column_first,
+        .elem_bytes = m->elem_bytes,
+        .axis_count = 2,
+        .axes = {{m->row_count, m->whole_columns, (int64_t)m->column_count * elem},
+                 {m->column_count, 1, elem}},
+    };
+    uint64_t rows_before = 0;
+    enum wf_status status = WF_OK;
+    for (uint32_t i = 0; i < m->part_count && status == WF_OK; i++) {
+        const struct part *part = &m->parts[i];
+        uint64_t units = part->units ? part->units : part->padded;
+        m->part = i;
+        m->chain[0] = fuse(m, part, rows_before);
+        rows_before += part->padded / (units < m->groups ? units : m->groups);
+        if (part->rows > 0 && part->columns > 0) {
+            struct wf_nest data = part->data;
+            wf_nest_normalise(&data);
+            status = add_part_nest(m, &data, WF_PIECE_DATA);
+        }
+        if (status == WF_OK) {
+            status = add_padding(m, part);
+        }
+    }
+    return status;
+}
+
+static bool is_same(const struct wf_slab *slab, const struct wf_model *model,
+                    const uint32_t *params, uint32_t count, enum wf_dtype dtype)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (memcmp(slab->shapes[i], model->params[params[i]].shape, sizeof slab->shapes[i]) != 0) {
+            return false;
+        }
+    }
+    return slab->known && slab->dtype == dtype;
+}
+
+static enum wf_status choose_dtype(const struct maker *m, const struct wf_param *param,
+                                   enum wf_dtype *out)
+{
+    const struct wf_model *model = m->at->at.model;
+    const char *text = m->bound->row->dtype, *colon = text ? strchr(text, ':') : NULL;
+    bool as_model = model->family->rows[param->row].dtype == NULL;
+    enum wf_dtype wanted = m->at->recipe->dtype;
+    *out = as_model && wanted != WF_DTYPE_NONE ? wanted : param->dtype;
+    uint64_t holds = 1;
+    enum wf_status status = wf_row_eval(m->at, colon ? colon + 1 : NULL, 1, &holds, m->error);
+    if (status != WF_OK || !text || !holds) {
+        return status;
+    }
+    size_t len = strcspn(text, ":");
+    if (len == 5 && memcmp(text, "model", 5) == 0) {
+        *out = wanted != WF_DTYPE_NONE ? wanted : model->dtype;
+        return WF_OK;
+    }
+    *out = wf_dtype_from_name(text, len);
+    return *out != WF_DTYPE_NONE ? WF_OK
+                                 : wf_error_set(m->error, WF_INVALID, "%s: unknown dtype \"%s\"",
+                                                m->bound->name, text);
+}
+
+enum wf_status wf_slab_make(const struct wf_row_at *at, const struct wf_bound *bound, bool extra,
+                            const uint32_t *params, struct wf_slab *slab, struct wf_error *error)
+{
+    const struct wf_model *model = at->at.model;
+    uint32_t count = extra ? bound->extra_count : bound->part_count;
+    struct maker m = {.at = at,
+                      .bound = bound,
+                      .slab = slab,
+                      .part_count = count,
+                      .first_part = extra ? bound->part_count : 0,
+                      .error = error};
+    enum wf_dtype dtype;
+    enum wf_status status = choose_dtype(&m, &model->params[params[0]], &dtype);
+    if (status != WF_OK || is_same(slab, model, params, count, dtype)) {
+        return status;
+    }
+    slab->known = false;
+    slab->nest_count = 0;
+    slab->dtype = dtype;
+    m.elem_bytes = slab->elem_bytes = (uint32_t)wf_dtype_bytes(dtype);
+    for (uint32_t i = 0; i < count && status == WF_OK; i++) {
+        memcpy(slab->shapes[i], model->params[params[i]].shape, sizeof slab->shapes[i]);
+        status = make_part(&m, i, &model->params[params[i]]);
+    }
+    if (status == WF_OK) {
+        status = measure(&m);
+    }
+    if (status == WF_OK) {
+        status = cut(&m);
+    }
+    if (status == WF_OK) {
+        status = make_nests(&m);
+    }
+    slab->rows = m.row_count;
+    slab->columns = m.column_count;
+    slab->known = status == WF_OK && !extra;
+    return status;
+}
