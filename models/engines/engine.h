@@ -51,10 +51,11 @@
  *
  * Expressions know what models/config.h's wf_model_lookup knows at the row's place; every key of
  * the engine's SPEC by its name (flags and numbers), words as "KEY.WORD"; `version` as major *
- * 1,000,000 + minor * 1,000 + patch; `embeds` and `heads`: whether this chunk embeds, gives logits;
- * GROUP_size and GROUP_rank for the names of wf_groups[]; `chunk` and `chunks` of this rank;
- * `predicts`: whether this chunk has members of stack "mtp". A name that only sizes or stacks of
- * other built-in families have is 0: rows speak of all families.
+ * 1,000,000 + minor * 1,000 + patch; `embeds`, `heads` and `norms`: whether this chunk embeds,
+ * gives logits, has the final norm; GROUP_size and GROUP_rank for the names of wf_groups[]; `chunk`
+ * and `chunks` of this rank; `predicts`: whether this chunk has members of stack "mtp"; `has.ROLE`:
+ * whether the model has that role's parameter at the row's place. A name that only sizes or stacks
+ * of other built-in families have is 0: rows speak of all families.
  */
 #ifndef WEFT_MODELS_ENGINES_ENGINE_H
 #define WEFT_MODELS_ENGINES_ENGINE_H
@@ -111,7 +112,8 @@ struct wf_chunk {
     uint32_t first_layer, layer_count; /* of stack "layer" */
     uint32_t first_mtp, mtp_count;     /* of stack "mtp" */
     bool embedding, head;
-    bool others; /* all members of all other stacks (vision) */
+    bool final_norm; /* where it does not stand with the head */
+    bool others;     /* all members of all other stacks (vision) */
     char prefix[WF_PREFIX_MAX];
 };
 
