@@ -105,6 +105,11 @@ static enum wf_status join_holders(struct wf_plan_build *build, const struct sho
     return WF_OK;
 }
 
+static uint16_t holder_value(const struct wf_plan_build *build, const struct wf_plan_holder *holder)
+{
+    return build->src[holder->src_class].layout->pieces[holder->piece].value_rule;
+}
+
 static const struct wf_tensor *holder_tensor(const struct wf_plan_build *build,
                                              const struct wf_plan_holder *holder)
 {
@@ -112,25 +117,28 @@ static const struct wf_tensor *holder_tensor(const struct wf_plan_build *build,
     return &layout->tensors[layout->pieces[holder->piece].tensor];
 }
 
-/* Copies must be of one type, or which copy is read would change what arrives. */
+/* Copies must be of one type and hold the same values, or which copy is read would change what
+ * arrives. */
 static enum wf_status check_types(const struct wf_plan_build *build, uint32_t param,
                                   const struct wf_plan_atom *atom, struct wf_error *error)
 {
     const struct wf_tensor *first = holder_tensor(build, &atom->holders[0]);
     for (uint32_t h = 1; h < atom->holder_count; h++) {
         const struct wf_tensor *other = holder_tensor(build, &atom->holders[h]);
-        if (other->dtype != first->dtype) {
+        if (other->dtype != first->dtype ||
+            holder_value(build, &atom->holders[h]) != holder_value(build, &atom->holders[0])) {
             const struct wf_param *named = &build->input->model->params[param];
             char box[WF_PLAN_SET_TEXT];
             wf_plan_set_format(&atom->set, named, box);
-            return wf_error_set(error, WF_INVALID,
-                                "parameter %s, %s: train rank %" PRIu32
-                                " holds it as %s (%s) and train rank %" PRIu32
-                                " as %s (%s); copies of one parameter must have one type",
-                                named->name, box, build->src[atom->holders[0].src_class].ranks[0],
-                                wf_dtype_name(first->dtype), first->name,
-                                build->src[atom->holders[h].src_class].ranks[0],
-                                wf_dtype_name(other->dtype), other->name);
+            return wf_error_set(
+                error, WF_INVALID,
+                "parameter %s, %s: train rank %" PRIu32
+                " holds it as %s (%s) and train rank %" PRIu32
+                " as %s (%s); copies of one parameter must have one type and one rule of values",
+                named->name, box, build->src[atom->holders[0].src_class].ranks[0],
+                wf_dtype_name(first->dtype), first->name,
+                build->src[atom->holders[h].src_class].ranks[0], wf_dtype_name(other->dtype),
+                other->name);
         }
     }
     return WF_OK;

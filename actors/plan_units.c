@@ -63,6 +63,26 @@ static enum wf_status refuse_cast(const struct cutter *cutter, const struct wf_p
                         build->dst[cutter->dst_class].ranks[0], wf_dtype_name(to->dtype), to->name);
 }
 
+/* A norm that one side stores zero-centred and the other does not: ops copy and cast, they do not
+ * add. */
+static enum wf_status refuse_value(const struct cutter *cutter, const struct wf_plan_atom *atom,
+                                   const struct wf_tensor *from, const struct wf_tensor *to,
+                                   struct wf_error *error)
+{
+    const struct wf_plan_build *build = cutter->build;
+    const struct wf_piece *piece = &cutter->layout->pieces[cutter->piece];
+    bool target = piece->value_rule == WF_VALUE_LESS_ONE;
+    return wf_error_set(error, WF_UNSUPPORTED,
+                        "parameter %s: train rank %" PRIu32 " holds %s (%s) and infer rank %" PRIu32
+                        " needs %s (%s); this build moves and casts values, it does not add to "
+                        "them",
+                        build->input->model->params[piece->param].name,
+                        build->src[atom->holders[0].src_class].ranks[0],
+                        target ? "its values" : "its values less 1", from->name,
+                        build->dst[cutter->dst_class].ranks[0],
+                        target ? "its values less 1" : "its values", to->name);
+}
+
 static enum wf_status check_cast(const struct cutter *cutter, const struct wf_plan_atom *atom,
                                  struct wf_error *error)
 {
@@ -70,6 +90,10 @@ static enum wf_status check_cast(const struct cutter *cutter, const struct wf_pl
     const struct wf_tensor *from = &src->tensors[src->pieces[atom->holders[0].piece].tensor];
     const struct wf_tensor *to =
         &cutter->layout->tensors[cutter->layout->pieces[cutter->piece].tensor];
+    if (src->pieces[atom->holders[0].piece].value_rule !=
+        cutter->layout->pieces[cutter->piece].value_rule) {
+        return refuse_value(cutter, atom, from, to, error);
+    }
     return wf_dtype_castable(from->dtype, to->dtype) ? WF_OK
                                                      : refuse_cast(cutter, atom, from, to, error);
 }

@@ -58,6 +58,10 @@ static void check_pair(struct numbered *world, const char *name, struct tally *t
     bool tiles = numbered_tiles(world, wrong);
     cr_expect(tiles, "%s: %s", name, wrong);
     enum wf_status status = wf_plan_build(&world->input, &plan, &error);
+    if (status == WF_UNSUPPORTED && strstr(error.text, "less 1") != NULL) {
+        tally->refused++; /* a norm that Megatron stores zero-centred and engines do not */
+        return;
+    }
     cr_expect_eq(status, WF_OK, "%s: %s", name, error.text);
     if (status == WF_OK && tiles) {
         cr_expect(numbered_moves(world, plan, wrong), "%s: %s", name, wrong);
