@@ -462,6 +462,30 @@ static enum wf_status add_chunk(struct deriver *d, bool wildcards)
     return status;
 }
 
+/* What the framework does not run, in the words of its table. */
+static enum wf_status check_requires(struct deriver *d, const char *list)
+{
+    const char *item;
+    size_t len;
+    enum wf_status status = WF_OK;
+    while (list && status == WF_OK && wf_expr_next(&list, '|', &item, &len)) {
+        const char *why = item, *rule;
+        size_t rule_len = 0;
+        uint64_t holds = 0;
+        struct wf_row_at at = d->at;
+        (void)wf_expr_next(&why, ':', &rule, &rule_len);
+        status = wf_expr_eval(rule, rule_len, wf_row_lookup, &at, &holds, d->error);
+        if (status == WF_OK && !holds) {
+            why += strspn(why, " ");
+            status = wf_error_set(d->error, WF_UNSUPPORTED, "%s, %s: %.*s (it needs %.*s)",
+                                  d->at.recipe->engine->name, d->at.at.model->family->name,
+                                  why < item + len ? (int)(item + len - why) : 0, why,
+                                  (int)rule_len, rule);
+        }
+    }
+    return status;
+}
+
 static enum wf_status add_chunks(struct deriver *d)
 {
     struct wf_chunk *chunks = calloc(WF_CHUNKS_MAX, sizeof *chunks);
@@ -485,6 +509,13 @@ static enum wf_status add_chunks(struct deriver *d)
             }
         }
         d->at.chunk_count = 1;
+    }
+    d->at.chunk = &chunks[0];
+    if (status == WF_OK) {
+        status = check_requires(d, recipe->engine->requires);
+    }
+    if (status == WF_OK && d->binding.exceptions) {
+        status = check_requires(d, d->binding.exceptions->requires);
     }
     bool wildcards = d->binding.count > 0 && d->binding.rows[d->binding.count - 1].wildcard;
     for (uint32_t i = 0; i < d->at.chunk_count && status == WF_OK; i++) {

@@ -55,6 +55,8 @@ struct maker {
     uint32_t part_count, first_part;
     uint64_t groups, group_rows, whole_rows, whole_columns;
     uint64_t row_first, row_count, column_first, column_count; /* the cut */
+    uint64_t row_room, column_room;                            /* with what is padded behind it */
+    uint64_t pad, local_pad;
     uint32_t elem_bytes;
     /* While one part's nests are composed. */
     struct wf_nest chain[2];
@@ -147,6 +149,27 @@ static uint64_t round_up(uint64_t value, uint64_t multiple)
     return multiple <= 1 ? value : (value + multiple - 1) / multiple * multiple;
 }
 
+/* "E1" or "E1;E2". */
+static enum wf_status read_pad(struct maker *m)
+{
+    uint64_t *const pads[] = {&m->pad, &m->local_pad};
+    const char *text = m->bound->row->pad, *item;
+    size_t len;
+    m->pad = m->local_pad = 1;
+    enum wf_status status = WF_OK;
+    for (unsigned i = 0; text && i < 2 && status == WF_OK && wf_expr_next(&text, ';', &item, &len);
+         i++) {
+        struct wf_row_at at = *m->at;
+        status = wf_expr_eval(item, len, wf_row_lookup, &at, pads[i], m->error);
+    }
+    return status;
+}
+
+static bool pads_columns(const struct maker *m)
+{
+    return m->bound->row->cuts && m->bound->row->cuts[0] == '1';
+}
+
 static enum wf_status make_part(struct maker *m, uint32_t index, const struct wf_param *param)
 {
     struct part *part = &m->parts[index];
@@ -164,13 +187,8 @@ static enum wf_status make_part(struct maker *m, uint32_t index, const struct wf
         part->data.axes[1] = (struct wf_axis){part->columns, 1, 0};
         status = wf_row_eval(m->at, unit, 0, &part->units, m->error);
     }
-    uint64_t pad = 1;
-    if (status == WF_OK) {
-        status = wf_row_eval(m->at, m->bound->row->pad, 1, &pad, m->error);
-    }
-    bool pads_columns = m->bound->row->cuts && m->bound->row->cuts[0] == '1';
-    part->padded = pads_columns ? part->rows : round_up(part->rows, pad);
-    part->padded_columns = pads_columns ? round_up(part->columns, pad) : part->columns;
+    part->padded = pads_columns(m) ? part->rows : round_up(part->rows, m->pad);
+    part->padded_columns = pads_columns(m) ? round_up(part->columns, m->pad) : part->columns;
     if (status == WF_OK && index > 0 && part->columns != m->parts[0].columns) {
         status = wf_error_set(m->error, WF_INVALID,
                               "%s: %s has %" PRIu64 " columns and %s has %" PRIu64
@@ -282,6 +300,8 @@ static enum wf_status cut(struct maker *m)
         status = cut_once(m, item, len, first);
         first = false;
     }
+    m->row_room = pads_columns(m) ? m->row_count : round_up(m->row_count, m->local_pad);
+    m->column_room = pads_columns(m) ? round_up(m->column_count, m->local_pad) : m->column_count;
     return status;
 }
 
@@ -365,6 +385,27 @@ static enum wf_status add_padding(struct maker *m, const struct part *part)
     return add_part_nest(m, &nest, WF_PIECE_FILL);
 }
 
+/* What is padded behind the cut. */
+static enum wf_status add_local_padding(struct maker *m)
+{
+    int64_t elem = m->elem_bytes, step = (int64_t)m->column_room * elem;
+    uint64_t rows = m->row_room - m->row_count, columns = m->column_room - m->column_count;
+    struct wf_nest nest = {.elem_bytes = m->elem_bytes, .axis_count = 2};
+    if (rows > 0) {
+        nest.tensor_offset = m->row_count * (uint64_t)step;
+        nest.axes[0] = (struct wf_axis){rows, m->column_room, step};
+        nest.axes[1] = (struct wf_axis){m->column_room, 1, elem};
+    } else {
+        nest.tensor_offset = m->column_count * m->elem_bytes;
+        nest.axes[0] = (struct wf_axis){m->row_room, columns, step};
+        nest.axes[1] = (struct wf_axis){columns, 1, elem};
+    }
+    m->kind = WF_PIECE_FILL;
+    m->chain_status = WF_OK;
+    wf_nest_normalise(&nest);
+    return rows + columns > 0 && !keep_nest(m, &nest) ? m->chain_status : WF_OK;
+}
+
 static enum wf_status make_nests(struct maker *m)
 {
     int64_t elem = m->elem_bytes;
@@ -375,7 +416,7 @@ static enum wf_status make_nests(struct maker *m)
         .param_first = m->row_first * m->whole_columns + m->column_first,
         .elem_bytes = m->elem_bytes,
         .axis_count = 2,
-        .axes = {{m->row_count, m->whole_columns, (int64_t)m->column_count * elem},
+        .axes = {{m->row_count, m->whole_columns, (int64_t)m->column_room * elem},
                  {m->column_count, 1, elem}},
     };
     uint64_t rows_before = 0;
@@ -395,7 +436,7 @@ static enum wf_status make_nests(struct maker *m)
             status = add_padding(m, part);
         }
     }
-    return status;
+    return status == WF_OK ? add_local_padding(m) : status;
 }
 
 static bool is_same(const struct wf_slab *slab, const struct wf_model *model,
@@ -427,6 +468,10 @@ static enum wf_status choose_dtype(const struct maker *m, const struct wf_param 
         *out = wanted != WF_DTYPE_NONE ? wanted : model->dtype;
         return WF_OK;
     }
+    if (len == 6 && memcmp(text, "config", 6) == 0) {
+        *out = param->dtype;
+        return WF_OK;
+    }
     *out = wf_dtype_from_name(text, len);
     return *out != WF_DTYPE_NONE ? WF_OK
                                  : wf_error_set(m->error, WF_INVALID, "%s: unknown dtype \"%s\"",
@@ -453,6 +498,7 @@ enum wf_status wf_slab_make(const struct wf_row_at *at, const struct wf_bound *b
     slab->nest_count = 0;
     slab->dtype = dtype;
     m.elem_bytes = slab->elem_bytes = (uint32_t)wf_dtype_bytes(dtype);
+    status = read_pad(&m);
     for (uint32_t i = 0; i < count && status == WF_OK; i++) {
         memcpy(slab->shapes[i], model->params[params[i]].shape, sizeof slab->shapes[i]);
         status = make_part(&m, i, &model->params[params[i]]);
@@ -466,8 +512,8 @@ enum wf_status wf_slab_make(const struct wf_row_at *at, const struct wf_bound *b
     if (status == WF_OK) {
         status = make_nests(&m);
     }
-    slab->rows = m.row_count;
-    slab->columns = m.column_count;
+    slab->rows = m.row_room;
+    slab->columns = m.column_room;
     slab->known = status == WF_OK && !extra;
     return status;
 }

@@ -25,9 +25,9 @@
  * Cuts, in order, parted by spaces: "0/tp" divides rows over the ranks of a group, "1/tp" columns;
  * equal shares, no unit split where a part has units. "0~dp" is torch's chunk rule: shares of
  * ceil(n / ranks), then a short one, then empty ones. `pad` first rounds the dimension of the first
- * cut up to a multiple, each part for itself; what is beyond is a fill of `fill` bytes. Groups,
- * pads and factors follow from sizes and the recipe alone: they are the same for every layer of one
- * shape.
+ * cut up to a multiple, each part for itself; "E1;E2" also rounds what is left of it after all cuts
+ * up to a multiple of E2; what is beyond is a fill of `fill` bytes. Groups, pads and factors follow
+ * from sizes and the recipe alone: they are the same for every layer of one shape.
  *
  * Experts. A row whose parts are per expert is one tensor for each expert that this rank has when
  * its name has {slot} (counted here), {expert} (counted in the model) or {name}, and else one
@@ -89,6 +89,7 @@ struct wf_engine_row {
     const char *extra, *view, *shape, *order;
     const char *dtype; /* NULL: the recipe's where the parameter has the model's, else its own;
                         * "f32"; "model": the recipe's whatever the parameter has;
+                        * "config": the config's whatever the recipe says;
                         * "f32: EXPR" f32 where EXPR holds, else as NULL */
     const char
         *data_when; /* expression; where it is 0 the whole tensor is fill. NULL: always data */
@@ -161,6 +162,9 @@ struct wf_engine {
     /* What is wrong about a recipe alone, whatever the model: `coordinates` may rely on it. May be
      * NULL. */
     enum wf_status (*check_recipe)(const struct wf_recipe *recipe, struct wf_error *error);
+    /* As a family's `requires`, with what expressions of rows know: what this framework does not
+     * run whatever the family. UNSUPPORTED with the sentence. NULL: nothing */
+    const char *requires;
     /* What tables cannot say: refuses combinations that this framework does not run. May be NULL.
      */
     enum wf_status (*check)(const struct wf_model *model, const struct wf_recipe *recipe,

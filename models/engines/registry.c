@@ -85,6 +85,17 @@ static enum wf_status check_expression(struct rows_checker *c, const char *text)
     return text ? wf_expr_check(text, strlen(text), lookup_any, c, c->error) : WF_OK;
 }
 
+static enum wf_status check_list(struct rows_checker *c, const char *list, char mark)
+{
+    const char *item;
+    size_t len;
+    enum wf_status status = WF_OK;
+    while (list && status == WF_OK && wf_expr_next(&list, mark, &item, &len)) {
+        status = wf_expr_check(item, len, lookup_any, c, c->error);
+    }
+    return status;
+}
+
 static bool role_known(const struct wf_family *family, const char *role, size_t len)
 {
     for (size_t i = 0; i < family->row_count; i++) {
@@ -193,16 +204,12 @@ static enum wf_status check_row(struct rows_checker *c)
     if (status == WF_OK) {
         status = check_cuts(c);
     }
-    const char *const expressions[] = {row->when, row->groups, row->pad, row->fill, row->data_when};
+    const char *const expressions[] = {row->when, row->groups, row->fill, row->data_when};
     for (size_t i = 0; i < sizeof expressions / sizeof expressions[0] && status == WF_OK; i++) {
         status = check_expression(c, expressions[i]);
     }
-    const char *at = row->shape, *item;
-    size_t len;
-    while (at && status == WF_OK && wf_expr_next(&at, ',', &item, &len)) {
-        status = wf_expr_check(item, len, lookup_any, c, c->error);
-    }
-    return status;
+    status = status == WF_OK ? check_list(c, row->shape, ',') : status;
+    return status == WF_OK ? check_list(c, row->pad, ';') : status;
 }
 
 enum wf_status wf_engine_rows_check(const struct wf_engine *engine, const struct wf_family *family,

@@ -86,6 +86,9 @@ struct wf_family_engine {
     const struct wf_engine_alias *aliases; /* beside the engine's */
     size_t alias_count;
     const char *prefix; /* {top} in the engine's names: "language_model."; NULL: nothing */
+    /* As a family's `requires`, with what expressions of rows know: what this framework's class of
+     * the family does not run. "pp == 1: SGLang's Qwen3-Next class has no pipeline stages". */
+    const char *requires;
 };
 
 struct wf_family {
