@@ -1,40 +1,74 @@
-/* config.c - reads a Hugging Face config.json: which family, which sizes, which flags.
+/* config.c - reads a Hugging Face config.json: which family, and what the config says of its sizes.
  *
  * Absent, null, false and zero are four things: what an absent key means is the family's
- * (families/family.h), null means "work it out", and zero is no size. Keys that only describe how
- * the numbers are used (rope, windows, dropout, ...) are not looked at.
+ * (families/family.h), which may tell null from absent, and zero is a size only where the family
+ * says 0 of an absent one. Keys that only describe how the numbers are used (rope, windows,
+ * dropout, ...) are not looked at.
  */
 #include "models/config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "models/config_private.h"
-#include "models/families/family.h"
+#include "models/expr.h"
 #include "models/json.h"
 
-enum { FAMILY_LIST_MAX = 512 };
+enum { FAMILY_LIST_MAX = 768, KEY_MAX = 96 };
 
-static bool text_is(struct json_object *value, const char *text)
+/* The parts of a config in which keys are looked for. */
+struct config {
+    struct json_object *top, *text; /* text: the nested text model's config, or NULL */
+    const struct wf_family *family;
+};
+
+/* One of "a|b|c". */
+static bool one_of(const char *list, const char *text, size_t len)
 {
-    size_t len = strlen(text);
-    return json_object_is_type(value, json_type_string) &&
-           (size_t)json_object_get_string_len(value) == len &&
-           memcmp(json_object_get_string(value), text, len) == 0;
+    const char *item = NULL;
+    size_t item_len = 0;
+    while (list && wf_expr_next(&list, '|', &item, &item_len)) {
+        if (item_len == len && memcmp(item, text, len) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
-/* The value, or NULL where the key is absent or null. */
-static struct json_object *get(struct json_object *config, const char *key)
+/* The value behind "a.b" in an object, NULL where it is absent or null; *null_out where null. */
+static struct json_object *find_path(struct json_object *object, const char *path, size_t len,
+                                     bool *null_out)
 {
-    struct json_object *value = NULL;
-    json_object_object_get_ex(config, key, &value);
-    return value;
+    while (object && len > 0) {
+        const char *dot = memchr(path, '.', len);
+        size_t step = dot ? (size_t)(dot - path) : len;
+        char key[KEY_MAX];
+        if (step >= sizeof key || !json_object_is_type(object, json_type_object)) {
+            return NULL;
+        }
+        memcpy(key, path, step);
+        key[step] = '\0';
+        struct json_object *next = NULL;
+        if (json_object_object_get_ex(object, key, &next) && !next) {
+            *null_out = true;
+        }
+        object = next;
+        path += step + (dot != NULL);
+        len -= step + (dot != NULL);
+    }
+    return object;
 }
 
-static bool is_null(struct json_object *config, const char *key)
+/* One key; ".key" looks at the top only. */
+static struct json_object *find_key(const struct config *config, const char *key, size_t len,
+                                    bool *null_out)
 {
-    struct json_object *value = NULL;
-    return json_object_object_get_ex(config, key, &value) && !value;
+    if (len > 0 && *key == '.') {
+        return find_path(config->top, key + 1, len - 1, null_out);
+    }
+    struct json_object *value = find_path(config->text, key, len, null_out);
+    return value ? value : find_path(config->top, key, len, null_out);
 }
 
 /* Not absent, null, false, zero or empty: what Python takes for true. */
@@ -54,196 +88,225 @@ static bool is_on(struct json_object *value)
     }
 }
 
-static enum wf_status find_family(struct json_object *config, struct wf_model *model,
-                                  struct wf_error *error)
+static void append(char *text, size_t room, const char *more, size_t len)
 {
-    struct json_object *type = get(config, "model_type");
+    size_t used = strlen(text);
+    if (used + 1 < room) {
+        strncat(text, more, len < room - used - 1 ? len : room - used - 1);
+    }
+}
+
+static const struct wf_family *match_family(const struct wf_family *const *families,
+                                            const char *type, size_t len, char *known, size_t room)
+{
+    for (; families && *families; families++) {
+        if (one_of((*families)->model_types, type, len)) {
+            return *families;
+        }
+        const char *list = (*families)->model_types, *item = NULL;
+        size_t item_len = 0;
+        while (wf_expr_next(&list, '|', &item, &item_len)) {
+            append(known, room, " ", 1);
+            append(known, room, item, item_len);
+        }
+    }
+    return NULL;
+}
+
+static enum wf_status find_family(struct config *config, const struct wf_family *const *extra,
+                                  struct wf_model *model, struct wf_error *error)
+{
+    bool null = false;
+    struct json_object *type = find_path(config->top, "model_type", 10, &null);
     if (!json_object_is_type(type, json_type_string)) {
         return wf_error_set(error, WF_INVALID,
                             "\"model_type\" is needed, as a string, to know the model's family");
     }
+    const char *text = json_object_get_string(type);
+    size_t len = (size_t)json_object_get_string_len(type);
     char known[FAMILY_LIST_MAX] = "";
-    for (const struct wf_family *const *family = wf_families; *family; family++) {
-        if (text_is(type, (*family)->model_type)) {
-            model->family = *family;
-            strncpy(model->model_type, (*family)->model_type, sizeof model->model_type - 1);
-            return WF_OK;
-        }
-        strncat(known, " ", sizeof known - strlen(known) - 1);
-        strncat(known, (*family)->model_type, sizeof known - strlen(known) - 1);
+    const struct wf_family *family = match_family(extra, text, len, known, sizeof known);
+    if (!family) {
+        family = match_family(wf_families, text, len, known, sizeof known);
     }
-    return wf_error_set(error, WF_UNSUPPORTED,
-                        "model_type \"%.64s\" is not supported yet; this build knows:%s",
-                        json_object_get_string(type), known);
-}
-
-/* What a key of the list below is harmless beside. */
-enum harmless {
-    NEVER,
-    WITH_QK_NORM,        /* a family that has the norms anyway */
-    WITH_ATTENTION_BIAS, /* a model whose q, k and v have biases anyway */
-};
-
-/* Keys that, when on, add tensors or change what a tensor holds in ways this build does not know.
- */
-static const struct {
-    const char *key, *what;
-    enum harmless harmless;
-} refused_keys[] = {
-    {"quantization_config", "packed or scaled weights", NEVER},
-    {"compression_config", "packed or scaled weights", NEVER},
-    {"text_config", "a text model nested in a larger one", NEVER},
-    {"vision_config", "a vision tower", NEVER},
-    {"audio_config", "an audio tower", NEVER},
-    {"num_experts", "experts", NEVER},
-    {"num_local_experts", "experts", NEVER},
-    {"n_routed_experts", "experts", NEVER},
-    {"num_nextn_predict_layers", "layers that predict further tokens", NEVER},
-    {"use_qk_norm", "norms on q and k under a flag", WITH_QK_NORM},
-    {"qk_layernorm", "norms on q and k under a flag", WITH_QK_NORM},
-    {"bias", "biases under another flag than attention_bias or mlp_bias", NEVER},
-    {"use_bias", "biases under another flag than attention_bias or mlp_bias", NEVER},
-    {"qkv_bias", "biases under another flag than attention_bias", WITH_ATTENTION_BIAS},
-    {"norm_head", "a normalised head", NEVER},
-};
-
-static enum wf_status refuse_unknown_tensors(struct json_object *config,
-                                             const struct wf_model *model, struct wf_error *error)
-{
-    for (size_t i = 0; i < sizeof refused_keys / sizeof refused_keys[0]; i++) {
-        const char *key = refused_keys[i].key;
-        enum harmless harmless = refused_keys[i].harmless;
-        bool known = (harmless == WITH_QK_NORM && model->qk_norm) ||
-                     (harmless == WITH_ATTENTION_BIAS && model->attention_bias);
-        if (!known && is_on(get(config, key))) {
-            return wf_error_set(error, WF_UNSUPPORTED,
-                                "the config sets \"%s\": %s in a %s model: not supported yet", key,
-                                refused_keys[i].what, model->family->name);
-        }
-    }
-    struct json_object *classes = get(config, "architectures");
-    struct json_object *first =
-        json_object_is_type(classes, json_type_array) && json_object_array_length(classes) > 0
-            ? json_object_array_get_idx(classes, 0)
-            : NULL;
-    if (json_object_is_type(first, json_type_string) &&
-        !strstr(json_object_get_string(first), "ForCausalLM")) {
+    if (!family) {
         return wf_error_set(error, WF_UNSUPPORTED,
-                            "architecture \"%.64s\" is not supported yet: its head is not a "
-                            "language model's; a ...ForCausalLM is expected",
-                            json_object_get_string(first));
+                            "model_type \"%.64s\" is not supported yet; this build knows:%s; a "
+                            "family file adds one",
+                            text, known);
+    }
+    model->family = config->family = family;
+    memcpy(model->model_type, text, len < sizeof model->model_type ? len : 0);
+    if (family->text_config) {
+        config->text =
+            find_path(config->top, family->text_config, strlen(family->text_config), &null);
     }
     return WF_OK;
 }
 
-static enum wf_status read_switch(struct json_object *config, const char *key,
-                                  enum wf_family_switch how, const struct wf_family *family,
-                                  bool *out, struct wf_error *error)
+/* "key: what it adds|key: what it adds". */
+static enum wf_status refuse_keys(const struct config *config, struct wf_error *error)
 {
-    if (how == WF_SWITCH_ALWAYS) {
-        *out = true;
+    const char *list = config->family->refused, *item = NULL;
+    size_t len = 0;
+    while (list && wf_expr_next(&list, '|', &item, &len)) {
+        const char *colon = memchr(item, ':', len);
+        size_t key_len = colon ? (size_t)(colon - item) : len;
+        bool null = false;
+        if (!is_on(find_path(config->top, item, key_len, &null)) &&
+            !is_on(find_path(config->text, item, key_len, &null))) {
+            continue;
+        }
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "the config sets \"%.*s\":%.*s in a %s model: not supported",
+                            (int)key_len, item, (int)(colon ? len - key_len - 1 : 0),
+                            colon ? colon + 1 : "", config->family->name);
+    }
+    return WF_OK;
+}
+
+/* The head must be a language model's. Families with a nested text model are known as
+ * ...ForConditionalGeneration. */
+static enum wf_status refuse_other_heads(const struct config *config, struct wf_error *error)
+{
+    bool null = false;
+    struct json_object *classes = find_path(config->top, "architectures", 13, &null);
+    if (!json_object_is_type(classes, json_type_array) || json_object_array_length(classes) == 0) {
         return WF_OK;
     }
-    *out = false;
-    enum wf_status status = wf_json_get_bool(config, key, out, error);
-    if (status == WF_INVALID) {
-        return status;
+    struct json_object *first = json_object_array_get_idx(classes, 0);
+    if (!json_object_is_type(first, json_type_string)) {
+        return WF_OK;
     }
-    if (*out && how == WF_SWITCH_NEVER) {
-        return wf_error_set(error, WF_UNSUPPORTED,
-                            "the config sets \"%s\", but a %s model has no such tensors; this "
-                            "build cannot say where they go",
-                            key, family->name);
+    const char *name = json_object_get_string(first);
+    bool nested = config->family->text_config && strstr(name, "ForConditionalGeneration");
+    if (strstr(name, "ForCausalLM") || nested) {
+        return WF_OK;
     }
+    return wf_error_set(error, WF_UNSUPPORTED,
+                        "architecture \"%.64s\" is not supported: its head is not a language "
+                        "model's; a ...ForCausalLM%s is expected",
+                        name, config->family->text_config ? " or ...ForConditionalGeneration" : "");
+}
+
+/* A sentence about what a key holds. */
+static enum wf_status refuse_value(const char *key, size_t len, struct json_object *value,
+                                   const char *expected, struct wf_error *error)
+{
+    return wf_error_set(error, WF_INVALID, "\"%.*s\": expected %s, found %.60s", (int)len, key,
+                        expected, json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN));
+}
+
+static enum wf_status read_number(const struct wf_family_size *size, const char *key, size_t len,
+                                  struct json_object *value, uint64_t *out, struct wf_error *error)
+{
+    uint64_t max = strcmp(size->name, "L") == 0   ? WF_LAYERS_MAX
+                   : strcmp(size->name, "E") == 0 ? WF_EXPERTS_MAX
+                                                  : WF_MODEL_SIZE_MAX;
+    uint64_t min = !size->otherwise || strcmp(size->otherwise, "0") != 0;
+    int64_t number = json_object_get_int64(value);
+    if (!json_object_is_type(value, json_type_int) || number < (int64_t)min ||
+        (uint64_t)number > max) {
+        char expected[64];
+        snprintf(expected, sizeof expected, "an integer from %llu to %llu", (unsigned long long)min,
+                 (unsigned long long)max);
+        return refuse_value(key, len, value, expected, error);
+    }
+    *out = (uint64_t)number;
     return WF_OK;
 }
 
-static enum wf_status read_flags(struct json_object *config, struct wf_model *model,
-                                 struct wf_error *error)
+/* One value against the family's `match`. */
+static enum wf_status read_match(const struct wf_family_size *size, const char *key, size_t len,
+                                 struct json_object *value, uint64_t *out, struct wf_error *error)
 {
-    const struct wf_family *family = model->family;
-    model->qk_norm = family->qk_norm;
-    model->tied = family->tied_if_absent && !is_null(config, "tie_word_embeddings");
-    if (wf_json_get_bool(config, "tie_word_embeddings", &model->tied, error) == WF_INVALID) {
-        return WF_INVALID;
-    }
-    enum wf_status status = read_switch(config, "attention_bias", family->attention_bias, family,
-                                        &model->attention_bias, error);
-    if (status != WF_OK) {
-        return status;
-    }
-    return read_switch(config, "mlp_bias", family->mlp_bias, family, &model->mlp_bias, error);
-}
-
-static enum wf_status read_heads(struct json_object *config, struct wf_model *model,
-                                 struct wf_error *error)
-{
-    const struct wf_family *family = model->family;
-    uint64_t heads = model->query_heads;
-    model->kv_heads = family->kv_heads_if_absent && !is_null(config, "num_key_value_heads")
-                          ? family->kv_heads_if_absent
-                          : heads;
-    if (wf_json_get_u64(config, "num_key_value_heads", 1, WF_MODEL_SIZE_MAX, &model->kv_heads,
-                        error) == WF_INVALID) {
-        return WF_INVALID;
-    }
-    if (model->kv_heads > heads || heads % model->kv_heads != 0) {
-        return wf_error_set(error, WF_INVALID,
-                            "num_attention_heads %llu is no multiple of num_key_value_heads %llu",
-                            (unsigned long long)heads, (unsigned long long)model->kv_heads);
-    }
-    enum wf_status status =
-        wf_json_get_u64(config, "head_dim", 1, WF_MODEL_SIZE_MAX, &model->head_dim, error);
-    if (status != WF_NOT_FOUND) {
-        return status;
-    }
-    uint64_t fixed = family->head_dim_if_absent;
-    bool divides = model->hidden % heads == 0;
-    if (fixed && is_null(config, "head_dim") && !(divides && model->hidden / heads == fixed)) {
-        return wf_error_set(error, WF_INVALID,
-                            "\"head_dim\" is null: readers of %s configs disagree whether that "
-                            "means %llu or hidden_size / num_attention_heads; give the number",
-                            family->name, (unsigned long long)fixed);
-    }
-    if (!fixed && !divides) {
-        return wf_error_set(error, WF_INVALID,
-                            "\"head_dim\" is not given and hidden_size %llu is no multiple of "
-                            "num_attention_heads %llu",
-                            (unsigned long long)model->hidden, (unsigned long long)heads);
-    }
-    model->head_dim = fixed ? fixed : model->hidden / heads;
-    return WF_OK;
-}
-
-static enum wf_status read_sizes(struct json_object *config, struct wf_model *model,
-                                 struct wf_error *error)
-{
-    const struct {
-        const char *key;
-        uint64_t *out, max;
-    } sizes[] = {
-        {"hidden_size", &model->hidden, WF_MODEL_SIZE_MAX},
-        {"num_hidden_layers", &model->layers, WF_LAYERS_MAX},
-        {"vocab_size", &model->vocab, WF_MODEL_SIZE_MAX},
-        {"num_attention_heads", &model->query_heads, WF_MODEL_SIZE_MAX},
-        {"intermediate_size", &model->intermediate, WF_MODEL_SIZE_MAX},
-    };
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        if (wf_json_get_u64(config, sizes[i].key, 1, sizes[i].max, sizes[i].out, error) != WF_OK) {
-            if (error) {
-                error->status = WF_INVALID;
-            }
-            return WF_INVALID;
+    if (strcmp(size->match, "true") == 0) {
+        if (!json_object_is_type(value, json_type_boolean)) {
+            return refuse_value(key, len, value, "true or false", error);
         }
+        *out = json_object_get_boolean(value);
+        return WF_OK;
     }
-    return read_heads(config, model, error);
+    if (!json_object_is_type(value, json_type_string) &&
+        !json_object_is_type(value, json_type_int) &&
+        !json_object_is_type(value, json_type_boolean)) {
+        return refuse_value(key, len, value, "a text", error);
+    }
+    const char *text = json_object_get_string(value);
+    size_t text_len = json_object_is_type(value, json_type_string)
+                          ? (size_t)json_object_get_string_len(value)
+                          : strlen(text);
+    *out = one_of(size->match, text, text_len);
+    return WF_OK;
+}
+
+/* One value for each layer, or ("@layer") the numbers of the layers that have it. */
+static enum wf_status read_list(const struct wf_family_size *size, const char *key, size_t len,
+                                struct json_object *list, struct wf_size_value *out,
+                                struct wf_error *error)
+{
+    bool set = strcmp(size->match, "@layer") == 0;
+    size_t count = json_object_array_length(list);
+    if (count > WF_LAYERS_MAX) {
+        return wf_error_set(error, WF_INVALID, "\"%.*s\": expected at most %d entries, found %zu",
+                            (int)len, key, WF_LAYERS_MAX, count);
+    }
+    out->kind = set ? WF_SIZE_SET : WF_SIZE_LIST;
+    out->raw = calloc(count + 1, sizeof *out->raw);
+    if (!out->raw) {
+        return wf_error_set(error, WF_NO_MEMORY, "no memory for a list of layers");
+    }
+    static const struct wf_family_size layer = {"layer", NULL, "0", NULL};
+    for (size_t i = 0; i < count; i++) {
+        struct json_object *entry = json_object_array_get_idx(list, i);
+        uint64_t value = 0;
+        enum wf_status status = set ? read_number(&layer, key, len, entry, &value, error)
+                                    : read_match(size, key, len, entry, &value, error);
+        if (status != WF_OK) {
+            return status;
+        }
+        out->raw[out->raw_count++] = (uint32_t)value;
+    }
+    return WF_OK;
+}
+
+static enum wf_status read_size(const struct config *config, const struct wf_family_size *size,
+                                struct wf_size_value *out, struct wf_error *error)
+{
+    const char *keys = size->key, *key = NULL;
+    size_t len = 0;
+    struct json_object *value = NULL;
+    while (!value && keys && wf_expr_next(&keys, '|', &key, &len)) {
+        value = find_key(config, key, len, &out->null);
+    }
+    if (!value && !size->otherwise) {
+        return wf_error_set(error, WF_INVALID, "\"%s\" is needed%s", size->key,
+                            out->null ? ", and null" : "");
+    }
+    if (!value) {
+        return WF_OK;
+    }
+    out->null = false;
+    len -= *key == '.';
+    key += *key == '.';
+    bool flag = size->match && strcmp(size->match, "true") == 0;
+    if (size->match && !flag && json_object_is_type(value, json_type_array)) {
+        return read_list(size, key, len, value, out, error);
+    }
+    if (size->match && strcmp(size->match, "@layer") == 0) {
+        return refuse_value(key, len, value, "a list of layers", error);
+    }
+    out->kind = WF_SIZE_NUMBER;
+    return size->match ? read_match(size, key, len, value, &out->value, error)
+                       : read_number(size, key, len, value, &out->value, error);
 }
 
 /* One of the two spellings; NONE where absent or null. */
-static enum wf_status read_dtype(struct json_object *config, const char *key, enum wf_dtype *out,
+static enum wf_status read_dtype(struct json_object *object, const char *key, enum wf_dtype *out,
                                  struct wf_error *error)
 {
-    struct json_object *value = get(config, key);
+    bool null = false;
+    struct json_object *value = find_path(object, key, strlen(key), &null);
     if (!value) {
         return WF_OK;
     }
@@ -266,50 +329,62 @@ static enum wf_status read_dtype(struct json_object *config, const char *key, en
     return WF_OK;
 }
 
-static enum wf_status read_dtypes(struct json_object *config, struct wf_model *model,
+/* The text model's own statement goes before the whole's. */
+static enum wf_status read_dtypes(const struct config *config, struct wf_model *model,
                                   struct wf_error *error)
 {
-    enum wf_dtype old = WF_DTYPE_NONE, new = WF_DTYPE_NONE;
-    enum wf_status status = read_dtype(config, "torch_dtype", &old, error);
-    if (status == WF_OK) {
-        status = read_dtype(config, "dtype", &new, error);
+    struct json_object *const objects[] = {config->text, config->top};
+    model->dtype = WF_DTYPE_BF16;
+    for (size_t i = 0; i < sizeof objects / sizeof objects[0]; i++) {
+        enum wf_dtype old = WF_DTYPE_NONE, new = WF_DTYPE_NONE;
+        enum wf_status status = read_dtype(objects[i], "torch_dtype", &old, error);
+        if (status == WF_OK) {
+            status = read_dtype(objects[i], "dtype", &new, error);
+        }
+        if (status != WF_OK) {
+            return status;
+        }
+        if (old != WF_DTYPE_NONE && new != WF_DTYPE_NONE && old != new) {
+            return wf_error_set(error, WF_INVALID,
+                                "\"torch_dtype\" says %s and \"dtype\" says %s; give one",
+                                wf_dtype_torch(old), wf_dtype_torch(new));
+        }
+        if (old != WF_DTYPE_NONE || new != WF_DTYPE_NONE) {
+            model->dtype = new != WF_DTYPE_NONE ? new : old;
+            break;
+        }
     }
-    if (status != WF_OK) {
-        return status;
-    }
-    if (old != WF_DTYPE_NONE && new != WF_DTYPE_NONE && old != new) {
-        return wf_error_set(error, WF_INVALID,
-                            "\"torch_dtype\" says %s and \"dtype\" says %s; give one",
-                            wf_dtype_torch(old), wf_dtype_torch(new));
-    }
-    model->dtype = new != WF_DTYPE_NONE ? new : old != WF_DTYPE_NONE ? old : WF_DTYPE_BF16;
     return WF_OK;
 }
 
-static enum wf_status read_config(struct json_object *config, struct wf_model *model,
-                                  struct wf_error *error)
+static enum wf_status read_config(struct json_object *top, const struct wf_family *const *extra,
+                                  struct wf_model *model, struct wf_error *error)
 {
-    if (!json_object_is_type(config, json_type_object)) {
+    if (!json_object_is_type(top, json_type_object)) {
         return wf_error_set(error, WF_INVALID, "a config is a JSON object; this is something else");
     }
-    enum wf_status status = find_family(config, model, error);
+    struct config config = {.top = top};
+    enum wf_status status = find_family(&config, extra, model, error);
     if (status == WF_OK) {
-        status = read_flags(config, model, error);
+        status = refuse_keys(&config, error);
     }
     if (status == WF_OK) {
-        status = refuse_unknown_tensors(config, model, error);
+        status = refuse_other_heads(&config, error);
+    }
+    for (size_t i = 0; status == WF_OK && i < config.family->size_count; i++) {
+        status = read_size(&config, &config.family->sizes[i], &wf_memory(model)->sizes[i], error);
     }
     if (status == WF_OK) {
-        status = read_sizes(config, model, error);
+        status = read_dtypes(&config, model, error);
     }
     if (status == WF_OK) {
-        status = read_dtypes(config, model, error);
+        status = wf_model_resolve(model, error);
     }
     return status == WF_OK ? wf_model_build(model, error) : status;
 }
 
-enum wf_status wf_model_parse(const char *text, size_t len, struct wf_model **model_out,
-                              struct wf_error *error)
+enum wf_status wf_model_parse(const char *text, size_t len, const struct wf_family *const *extra,
+                              struct wf_model **model_out, struct wf_error *error)
 {
     struct json_object *config = NULL;
     enum wf_status status = wf_json_parse(text, len, WF_JSON_PYTHON, &config, error);
@@ -317,8 +392,11 @@ enum wf_status wf_model_parse(const char *text, size_t len, struct wf_model **mo
         return status;
     }
     struct wf_model *model = calloc(1, sizeof *model);
-    status = model ? read_config(config, model, error)
-                   : wf_error_set(error, WF_NO_MEMORY, "no memory for a model");
+    if (model) {
+        model->memory = calloc(1, sizeof(struct wf_model_memory));
+    }
+    status = model && model->memory ? read_config(config, extra, model, error)
+                                    : wf_error_set(error, WF_NO_MEMORY, "no memory for a model");
     json_object_put(config);
     if (status != WF_OK) {
         wf_model_free(model);

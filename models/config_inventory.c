@@ -1,259 +1,441 @@
-/* config_inventory.c - the list of parameters that follows from a model's family and sizes. */
-#include <stdio.h>
+/* config_inventory.c - the list of parameters that follows from a model's family and sizes.
+ *
+ * First the runs: a row in one place, with its shape and how many experts it is repeated for; then
+ * the parameters, run after run, or, where neighbouring rows have experts, expert after expert.
+ */
 #include <stdlib.h>
 #include <string.h>
 
 #include "models/config.h"
 #include "models/config_private.h"
-#include "models/families/family.h"
+#include "models/expr.h"
 
-/* The names that shape expressions use, and where their values stand. */
-static const struct {
-    const char *name;
-    size_t offset;
-} wf_sizes[] = {
-    {"H", offsetof(struct wf_model, hidden)},       {"L", offsetof(struct wf_model, layers)},
-    {"V", offsetof(struct wf_model, vocab)},        {"nq", offsetof(struct wf_model, query_heads)},
-    {"nk", offsetof(struct wf_model, kv_heads)},    {"d", offsetof(struct wf_model, head_dim)},
-    {"F", offsetof(struct wf_model, intermediate)},
+#define EXPERT_MARK "{expert}"
+#define LAYERS_MARK "{layers}"
+#define NUMBER_MARK "{i}"
+
+enum { DIGITS_MAX = 10 };
+
+/* A row in one place. */
+struct run {
+    uint32_t row, stack, index;
+    uint32_t experts; /* 0: the row has none */
+    struct wf_param shape;
 };
-
-/* Owned by wf_model.names. */
-struct names {
-    uint32_t *sorted; /* parameter indices by name */
-    char text[];      /* all names, NUL-terminated */
-};
-
-static uint64_t size_of(const struct wf_model *model, const char *name, size_t len)
-{
-    for (size_t i = 0; i < sizeof wf_sizes / sizeof wf_sizes[0]; i++) {
-        if (strlen(wf_sizes[i].name) == len && memcmp(wf_sizes[i].name, name, len) == 0) {
-            return *(const uint64_t *)((const char *)model + wf_sizes[i].offset);
-        }
-    }
-    WF_ASSERT(!"a family's shape names an unknown size");
-    return 0;
-}
-
-/* Evaluates one expression (up to ',' or the end) and moves *text past it. False on overflow. */
-static bool evaluate(const struct wf_model *model, const char **text, uint64_t *out)
-{
-    uint64_t sum = 0, product = 1;
-    for (const char *at = *text;;) {
-        size_t len = strcspn(at, "*+,");
-        uint64_t factor = 0;
-        if (*at >= '0' && *at <= '9') {
-            factor = strtoull(at, NULL, 10);
-        } else {
-            factor = size_of(model, at, len);
-        }
-        if (__builtin_mul_overflow(product, factor, &product)) {
-            return false;
-        }
-        at += len;
-        if (*at != '*') {
-            if (__builtin_add_overflow(sum, product, &sum)) {
-                return false;
-            }
-            product = 1;
-        }
-        if (*at == '\0' || *at == ',') {
-            *text = *at == ',' ? at + 1 : at;
-            *out = sum;
-            return true;
-        }
-        at++;
-    }
-}
-
-static bool row_exists(const struct wf_model *model, const struct wf_family_row *row)
-{
-    switch (row->when) {
-    case WF_ROW_ATTENTION_BIAS:
-        return model->attention_bias;
-    case WF_ROW_MLP_BIAS:
-        return model->mlp_bias;
-    case WF_ROW_UNTIED:
-        return !model->tied;
-    default:
-        return true;
-    }
-}
-
-static bool row_is_layered(const struct wf_family_row *row)
-{
-    return strstr(row->name, "{layer}") != NULL;
-}
-
-/* Shape and element count of one row, the same for every layer. */
-static enum wf_status shape_row(const struct wf_model *model, const struct wf_family_row *row,
-                                struct wf_param *out, struct wf_error *error)
-{
-    *out = (struct wf_param){
-        .role = row->role, .layer = WF_NO_LAYER, .dtype = model->dtype, .elements = 1};
-    const char *text = row->shape;
-    bool fits = true;
-    while (*text && fits) {
-        WF_ASSERT(out->ndim < WF_SHAPE_MAX);
-        uint64_t *size = &out->shape[out->ndim++];
-        fits = evaluate(model, &text, size) &&
-               !__builtin_mul_overflow(out->elements, *size, &out->elements) &&
-               out->elements <= WF_MODEL_ELEMENTS_MAX;
-    }
-    if (!fits) {
-        return wf_error_set(error, WF_INVALID,
-                            "the config's sizes make %s larger than 2^56 elements", row->name);
-    }
-    return WF_OK;
-}
-
-/* Writes a row's name for one layer; returns its length with the NUL. */
-static size_t name_row(const struct wf_family_row *row, uint32_t layer, char *out, size_t room)
-{
-    const char *mark = strstr(row->name, "{layer}");
-    int n = mark ? snprintf(out, room, "%.*s%u%s", (int)(mark - row->name), row->name, layer,
-                            mark + strlen("{layer}"))
-                 : snprintf(out, room, "%s", row->name);
-    WF_ASSERT(n > 0 && n < WF_NAME_MAX);
-    return (size_t)n + 1;
-}
 
 struct builder {
     struct wf_model *model;
-    char *text; /* NULL in the first pass, which only counts */
-    size_t text_used;
-    uint64_t elements;
+    struct run *runs;
+    size_t run_count, run_room;
+    uint64_t elements, params, text_bytes;
+    /* The name's beginning in this place, up to and with the number. */
+    char prefix[WF_NAME_MAX];
+    size_t prefix_len;
 };
 
-static enum wf_status add_param(struct builder *b, const struct wf_family_row *row, uint32_t layer,
+static bool has_experts(const struct wf_family_row *row)
+{
+    return strstr(row->name, EXPERT_MARK) != NULL;
+}
+
+static bool is_stacked(const struct wf_family_row *row)
+{
+    return strncmp(row->name, LAYERS_MARK, strlen(LAYERS_MARK)) == 0;
+}
+
+/* Is the stack among the row's? */
+static bool is_in_stack(const struct wf_family *family, const struct wf_family_row *row,
+                        uint32_t stack)
+{
+    const char *list = row->stacks ? row->stacks : "layer", *item = NULL;
+    size_t len = 0;
+    while (is_stacked(row) && wf_expr_next(&list, ' ', &item, &len)) {
+        if (strlen(family->stacks[stack].name) == len &&
+            memcmp(family->stacks[stack].name, item, len) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum wf_status too_many(struct wf_error *error)
+{
+    return wf_error_set(error, WF_INVALID,
+                        "the config's sizes make the model larger than %u parameters",
+                        WF_MODEL_PARAMS_MAX);
+}
+
+static enum wf_status shape_row(struct builder *b, struct run *run, struct wf_model_at *at,
                                 struct wf_error *error)
 {
-    struct wf_model *model = b->model;
-    char name[WF_NAME_MAX];
-    size_t len = name_row(row, layer, name, sizeof name);
-    if (b->text) {
-        struct wf_param *param = &model->params[model->param_count];
-        enum wf_status status = shape_row(model, row, param, error);
+    const struct wf_family_row *row = &b->model->family->rows[run->row];
+    struct wf_param *out = &run->shape;
+    *out = (struct wf_param){.dtype = b->model->dtype, .elements = 1};
+    const char *list = row->shape, *item = NULL;
+    size_t len = 0;
+    while (wf_expr_next(&list, ',', &item, &len)) {
+        WF_ASSERT(out->ndim < WF_SHAPE_MAX); /* wf_family_check */
+        uint64_t *size = &out->shape[out->ndim++];
+        enum wf_status status = wf_expr_eval(item, len, wf_model_lookup, at, size, error);
+        if (status == WF_OK && *size == 0) {
+            status = wf_error_set(error, WF_INVALID, "\"%.*s\" is 0", (int)len, item);
+        }
         if (status != WF_OK) {
+            wf_error_prefix(error, "shape of %s", row->name);
             return status;
         }
-        b->elements += param->elements;
-        if (b->elements > WF_MODEL_ELEMENTS_MAX) {
+        if (__builtin_mul_overflow(out->elements, *size, &out->elements) ||
+            out->elements > WF_MODEL_ELEMENTS_MAX) {
             return wf_error_set(error, WF_INVALID,
-                                "the config's sizes make the model larger than 2^56 elements");
+                                "the config's sizes make %s larger than 2^56 elements", row->name);
         }
-        param->layer = layer;
-        param->name = memcpy(b->text + b->text_used, name, len);
     }
-    b->text_used += len;
-    model->param_count++;
+    if (row->dtype) {
+        out->dtype = wf_dtype_from_name(row->dtype, strlen(row->dtype));
+    }
     return WF_OK;
 }
 
-/* Every row in the table's order, a block of layered rows once per layer. */
-static enum wf_status walk_rows(struct builder *b, struct wf_error *error)
+/* What all of a run's experts take together. */
+static enum wf_status count_run(struct builder *b, const struct run *run, struct wf_error *error)
+{
+    const struct wf_family_row *row = &b->model->family->rows[run->row];
+    uint64_t times = run->experts ? run->experts : 1, all = 0;
+    size_t suffix = strlen(row->name) - (run->stack != WF_NONE ? strlen(LAYERS_MARK) : 0);
+    size_t len = b->prefix_len + suffix + (run->experts ? DIGITS_MAX : 0) + 1;
+    if (len >= WF_NAME_MAX) {
+        return wf_error_set(error, WF_INVALID, "the name %s%s has more than %d bytes", b->prefix,
+                            row->name, WF_NAME_MAX - 1);
+    }
+    b->params += times;
+    b->text_bytes += times * len;
+    if (b->params > WF_MODEL_PARAMS_MAX) {
+        return too_many(error);
+    }
+    if (__builtin_mul_overflow(run->shape.elements, times, &all) ||
+        (b->elements += all) > WF_MODEL_ELEMENTS_MAX) {
+        return wf_error_set(error, WF_INVALID,
+                            "the config's sizes make the model larger than 2^56 elements");
+    }
+    return WF_OK;
+}
+
+static enum wf_status add_run(struct builder *b, uint32_t row, struct wf_model_at *at,
+                              struct wf_error *error)
+{
+    const struct wf_family_row *r = &b->model->family->rows[row];
+    uint64_t there = 1;
+    if (r->when) {
+        enum wf_status status =
+            wf_expr_eval(r->when, strlen(r->when), wf_model_lookup, at, &there, error);
+        if (status != WF_OK) {
+            wf_error_prefix(error, "%s", r->name);
+            return status;
+        }
+    }
+    uint32_t experts = has_experts(r) ? wf_memory(b->model)->experts : 0;
+    if (!there || (has_experts(r) && experts == 0)) {
+        return WF_OK;
+    }
+    if (b->run_count == b->run_room) {
+        size_t room = b->run_room ? 2 * b->run_room : 1024;
+        struct run *more =
+            room > 2 * (size_t)WF_MODEL_PARAMS_MAX ? NULL : realloc(b->runs, room * sizeof *more);
+        if (!more) {
+            return wf_error_set(error, WF_NO_MEMORY, "no memory for an inventory");
+        }
+        b->runs = more;
+        b->run_room = room;
+    }
+    struct run *run = &b->runs[b->run_count];
+    *run = (struct run){.row = row, .stack = at->stack, .index = at->index, .experts = experts};
+    enum wf_status status = shape_row(b, run, at, error);
+    if (status == WF_OK) {
+        status = count_run(b, run, error);
+    }
+    b->run_count += status == WF_OK;
+    return status;
+}
+
+/* Decimal digits; returns their number. */
+static size_t write_number(uint64_t number, char *out)
+{
+    char digits[20];
+    size_t count = 0;
+    do {
+        digits[count++] = (char)('0' + number % 10);
+        number /= 10;
+    } while (number > 0);
+    for (size_t i = 0; i < count; i++) {
+        out[i] = digits[count - 1 - i];
+    }
+    return count;
+}
+
+/* The prefix of a stack's member, "" outside. */
+static enum wf_status write_prefix(struct builder *b, const struct wf_model_at *at,
+                                   struct wf_error *error)
+{
+    b->prefix_len = 0;
+    b->prefix[0] = '\0';
+    if (at->stack == WF_NONE) {
+        return WF_OK;
+    }
+    const char *text = b->model->family->stacks[at->stack].prefix;
+    const char *mark = strstr(text, NUMBER_MARK);
+    WF_ASSERT(mark); /* wf_family_check */
+    size_t before = (size_t)(mark - text), after = strlen(mark + strlen(NUMBER_MARK));
+    if (before + after + DIGITS_MAX >= sizeof b->prefix) {
+        return wf_error_set(error, WF_INVALID, "the prefix %s is longer than %d bytes", text,
+                            WF_NAME_MAX);
+    }
+    memcpy(b->prefix, text, before);
+    size_t len = before;
+    len += write_number(wf_memory(b->model)->stacks[at->stack].first + at->index, b->prefix + len);
+    memcpy(b->prefix + len, mark + strlen(NUMBER_MARK), after + 1);
+    b->prefix_len = len + after;
+    return WF_OK;
+}
+
+/* One place's share of a block of rows. */
+static enum wf_status add_place(struct builder *b, size_t first, size_t end, struct wf_model_at at,
+                                struct wf_error *error)
+{
+    enum wf_status status = write_prefix(b, &at, error);
+    for (size_t row = first; status == WF_OK && row < end; row++) {
+        if (at.stack == WF_NONE ||
+            is_in_stack(b->model->family, &b->model->family->rows[row], at.stack)) {
+            status = add_run(b, (uint32_t)row, &at, error);
+        }
+    }
+    return status;
+}
+
+/* Every row in the table's order, neighbouring rows with a stack once for each of its members. */
+static enum wf_status add_rows(struct builder *b, struct wf_error *error)
 {
     const struct wf_family *family = b->model->family;
-    b->text_used = 0;
-    b->model->param_count = 0;
-    for (size_t first = 0; first < family->row_count;) {
-        bool layered = row_is_layered(&family->rows[first]);
-        size_t end = first + 1;
-        while (layered && end < family->row_count && row_is_layered(&family->rows[end])) {
+    enum wf_status status = WF_OK;
+    for (size_t first = 0, end; status == WF_OK && first < family->row_count; first = end) {
+        bool stacked = is_stacked(&family->rows[first]);
+        end = first + 1;
+        while (end < family->row_count && is_stacked(&family->rows[end]) == stacked) {
             end++;
         }
-        uint32_t times = layered ? (uint32_t)b->model->layers : 1;
-        for (uint32_t layer = 0; layer < times; layer++) {
-            for (size_t i = first; i < end; i++) {
-                if (!row_exists(b->model, &family->rows[i])) {
-                    continue;
-                }
-                enum wf_status status =
-                    add_param(b, &family->rows[i], layered ? layer : WF_NO_LAYER, error);
-                if (status != WF_OK) {
-                    return status;
-                }
+        if (!stacked) {
+            status =
+                add_place(b, first, end, (struct wf_model_at){b->model, WF_NONE, WF_NONE}, error);
+        }
+        for (uint32_t stack = 0; stacked && stack < family->stack_count; stack++) {
+            for (uint32_t i = 0; status == WF_OK && i < wf_model_stack_count(b->model, stack);
+                 i++) {
+                status = add_place(b, first, end, (struct wf_model_at){b->model, stack, i}, error);
             }
         }
-        first = end;
+    }
+    return status;
+}
+
+/* Writes the name of a run's parameter behind the prefix; returns its end, past the NUL. */
+static char *write_name(const struct builder *b, const struct run *run, uint32_t expert, char *out)
+{
+    const char *name = b->model->family->rows[run->row].name;
+    const char *rest = name + (run->stack != WF_NONE ? strlen(LAYERS_MARK) : 0);
+    memcpy(out, b->prefix, b->prefix_len);
+    out += b->prefix_len;
+    if (run->experts) {
+        const char *mark = strstr(rest, EXPERT_MARK);
+        memcpy(out, rest, (size_t)(mark - rest));
+        out += mark - rest;
+        out += write_number(expert, out);
+        rest = mark + strlen(EXPERT_MARK);
+    }
+    size_t len = strlen(rest) + 1;
+    memcpy(out, rest, len);
+    return out + len;
+}
+
+static char *add_param(struct builder *b, const struct run *run, uint32_t expert, char *text)
+{
+    struct wf_model *model = b->model;
+    struct wf_param *param = &model->params[model->param_count++];
+    *param = run->shape;
+    param->name = text;
+    param->row = run->row;
+    param->stack = run->stack;
+    param->index = run->index;
+    param->expert = run->experts ? expert : WF_NONE;
+    return write_name(b, run, expert, text);
+}
+
+static struct wf_param_entry *entry_of(const struct wf_model *model, uint32_t row, uint32_t stack,
+                                       uint32_t index)
+{
+    const struct wf_model_memory *memory = wf_memory(model);
+    size_t place = stack == WF_NONE ? 0 : 1 + (size_t)memory->stacks[stack].base + index;
+    return &memory->entries[row * ((size_t)memory->places + 1) + place];
+}
+
+/* The parameters of all runs. Returns the end of their names. */
+static const char *add_params(struct builder *b, struct wf_error *error)
+{
+    char *text = wf_memory(b->model)->names;
+    for (size_t first = 0, end; first < b->run_count; first = end) {
+        const struct run *run = &b->runs[first];
+        const struct run *before = first > 0 ? run - 1 : NULL;
+        if (!before || before->stack != run->stack || before->index != run->index) {
+            (void)write_prefix(b, &(struct wf_model_at){b->model, run->stack, run->index}, error);
+        }
+        end = first + 1;
+        while (run->experts && end < b->run_count && b->runs[end].experts &&
+               b->runs[end].row == b->runs[end - 1].row + 1 && b->runs[end].stack == run->stack &&
+               b->runs[end].index == run->index) {
+            end++;
+        }
+        for (size_t i = first; i < end; i++) {
+            *entry_of(b->model, b->runs[i].row, run->stack, run->index) = (struct wf_param_entry){
+                b->model->param_count + (uint32_t)(i - first), (uint32_t)(end - first)};
+        }
+        for (uint32_t expert = 0; expert < (run->experts ? run->experts : 1); expert++) {
+            for (size_t i = first; i < end; i++) {
+                text = add_param(b, &b->runs[i], expert, text);
+            }
+        }
+    }
+    return text;
+}
+
+/* The slot of a name: where it stands, or the free one where it would. */
+static uint32_t *find_slot(const struct wf_model *model, const char *name, size_t len)
+{
+    const struct wf_model_memory *memory = wf_memory(model);
+    uint32_t slot = (uint32_t)wf_hash_bytes(name, len) & memory->slot_mask;
+    for (;; slot = (slot + 1) & memory->slot_mask) {
+        uint32_t param = memory->slots[slot];
+        if (param == WF_NONE || (strlen(model->params[param].name) == len &&
+                                 memcmp(model->params[param].name, name, len) == 0)) {
+            return &memory->slots[slot];
+        }
+    }
+}
+
+static enum wf_status index_names(struct wf_model *model, struct wf_error *error)
+{
+    for (uint32_t i = 0; i < model->param_count; i++) {
+        uint32_t *slot = find_slot(model, model->params[i].name, strlen(model->params[i].name));
+        if (*slot != WF_NONE) {
+            return wf_error_set(error, WF_INVALID,
+                                "two rows of the family %s give a parameter the name %s",
+                                model->family->name, model->params[i].name);
+        }
+        *slot = i;
     }
     return WF_OK;
 }
 
-static int compare_names(const void *a, const void *b, void *model)
+/* The family's name, its sizes, and every parameter: name, type, shape. */
+static void hash_model(const struct builder *b, const char *names_end)
 {
-    const struct wf_param *params = ((struct wf_model *)model)->params;
-    return strcmp(params[*(const uint32_t *)a].name, params[*(const uint32_t *)b].name);
-}
-
-static void hash_model(struct wf_model *model)
-{
+    struct wf_model *model = b->model;
+    const struct wf_family *family = model->family;
     struct wf_hasher hasher;
     wf_hasher_init(&hasher);
-    wf_hasher_text(&hasher, model->family->name, strlen(model->family->name));
+    wf_hasher_text(&hasher, family->name, strlen(family->name));
     wf_hasher_text(&hasher, model->model_type, strlen(model->model_type));
-    const uint64_t numbers[] = {
-        model->hidden,         model->layers,   model->vocab,        model->query_heads,
-        model->kv_heads,       model->head_dim, model->intermediate, model->tied,
-        model->attention_bias, model->mlp_bias, model->qk_norm,      model->dtype,
-        model->param_count,
-    };
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        wf_hasher_u64(&hasher, numbers[i]);
+    wf_hasher_u64(&hasher, model->dtype);
+    for (size_t i = 0; i < family->size_count; i++) {
+        const struct wf_size_value *size = &wf_memory(model)->sizes[i];
+        wf_hasher_text(&hasher, family->sizes[i].name, strlen(family->sizes[i].name));
+        wf_hasher_u64(&hasher, size->value);
+        for (uint32_t place = 0; size->varies && place < wf_memory(model)->places; place++) {
+            wf_hasher_u64(&hasher, size->at[place]);
+        }
     }
-    for (uint32_t i = 0; i < model->param_count; i++) {
-        const struct wf_param *param = &model->params[i];
-        wf_hasher_text(&hasher, param->name, strlen(param->name));
-        wf_hasher_u64(&hasher, param->dtype);
-        wf_hasher_u64(&hasher, param->ndim);
-        for (uint32_t axis = 0; axis < param->ndim; axis++) {
-            wf_hasher_u64(&hasher, param->shape[axis]);
+    wf_hasher_u64(&hasher, model->param_count);
+    wf_hasher_text(&hasher, wf_memory(model)->names, (size_t)(names_end - wf_memory(model)->names));
+    for (size_t i = 0; i < b->run_count; i++) {
+        const struct run *run = &b->runs[i];
+        wf_hasher_u64(&hasher, run->experts);
+        wf_hasher_u64(&hasher, run->shape.dtype);
+        wf_hasher_u64(&hasher, run->shape.ndim);
+        for (uint32_t axis = 0; axis < run->shape.ndim; axis++) {
+            wf_hasher_u64(&hasher, run->shape.shape[axis]);
         }
     }
     model->hash = wf_hasher_end(&hasher);
 }
 
+static enum wf_status build(struct builder *b, struct wf_error *error)
+{
+    struct wf_model *model = b->model;
+    struct wf_model_memory *memory = wf_memory(model);
+    memory->experts = (uint32_t)wf_model_size(model, "E");
+    enum wf_status status = add_rows(b, error);
+    if (status != WF_OK) {
+        return status;
+    }
+    uint32_t slots = 16;
+    while (slots < 2 * b->params) {
+        slots *= 2;
+    }
+    size_t entries = model->family->row_count * ((size_t)memory->places + 1);
+    memory->names = malloc(b->text_bytes + 1);
+    memory->slots = malloc(slots * sizeof *memory->slots);
+    memory->entries = malloc(entries * sizeof *memory->entries);
+    model->params = malloc((b->params + 1) * sizeof *model->params);
+    if (!memory->names || !memory->slots || !memory->entries || !model->params) {
+        return wf_error_set(error, WF_NO_MEMORY, "no memory for an inventory");
+    }
+    memset(memory->slots, 0xff, slots * sizeof *memory->slots);
+    memset(memory->entries, 0xff, entries * sizeof *memory->entries);
+    memory->slot_mask = slots - 1;
+    model->param_count = 0;
+    const char *names_end = add_params(b, error);
+    hash_model(b, names_end);
+    return index_names(model, error);
+}
+
 enum wf_status wf_model_build(struct wf_model *model, struct wf_error *error)
 {
     struct builder b = {.model = model};
-    enum wf_status status = walk_rows(&b, error);
-    if (status != WF_OK) {
-        return status;
-    }
-    struct names *names = calloc(1, sizeof *names + b.text_used);
-    if (names) {
-        model->names = names;
-        names->sorted = calloc(model->param_count, sizeof *names->sorted);
-        model->params = calloc(model->param_count, sizeof *model->params);
-    }
-    if (!names || !names->sorted || !model->params) {
-        return wf_error_set(error, WF_NO_MEMORY, "no memory for an inventory");
-    }
-    b.text = names->text;
-    status = walk_rows(&b, error);
-    if (status != WF_OK) {
-        return status;
-    }
-    for (uint32_t i = 0; i < model->param_count; i++) {
-        names->sorted[i] = i;
-    }
-    qsort_r(names->sorted, model->param_count, sizeof *names->sorted, compare_names, model);
-    hash_model(model);
-    return WF_OK;
+    enum wf_status status = build(&b, error);
+    free(b.runs);
+    return status;
 }
 
 void wf_model_free(struct wf_model *model)
 {
-    if (!model) {
-        return;
+    struct wf_model_memory *memory = model ? wf_memory(model) : NULL;
+    for (size_t i = 0; memory && i < WF_FAMILY_SIZES_MAX; i++) {
+        free(memory->sizes[i].raw);
+        free(memory->sizes[i].at);
     }
-    struct names *names = model->names;
-    if (names) {
-        free(names->sorted);
+    if (memory) {
+        free(memory->names);
+        free(memory->slots);
+        free(memory->entries);
+        free(memory);
     }
-    free(names);
-    free(model->params);
-    free(model);
+    if (model) {
+        free(model->params);
+        free(model);
+    }
+}
+
+/* What the config said of a size, for another model. */
+static bool copy_size(const struct wf_size_value *from, struct wf_size_value *to)
+{
+    *to = *from;
+    to->at = NULL;
+    to->raw = NULL;
+    if (from->raw) {
+        to->raw = malloc((from->raw_count + 1) * sizeof *to->raw);
+        if (!to->raw) {
+            return false;
+        }
+        memcpy(to->raw, from->raw, from->raw_count * sizeof *to->raw);
+    }
+    return true;
 }
 
 enum wf_status wf_model_with_layers(const struct wf_model *model, uint64_t layers,
@@ -263,16 +445,29 @@ enum wf_status wf_model_with_layers(const struct wf_model *model, uint64_t layer
         return wf_error_set(error, WF_INVALID, "layers: expected 1 to %d, found %llu",
                             WF_LAYERS_MAX, (unsigned long long)layers);
     }
-    struct wf_model *copy = malloc(sizeof *copy);
-    if (!copy) {
-        return wf_error_set(error, WF_NO_MEMORY, "no memory for a model");
+    struct wf_model *copy = calloc(1, sizeof *copy);
+    struct wf_model_memory *memory = calloc(1, sizeof *memory);
+    bool made = copy && memory;
+    if (made) {
+        copy->family = model->family;
+        copy->dtype = model->dtype;
+        copy->memory = memory;
+        memcpy(copy->model_type, model->model_type, sizeof copy->model_type);
+        for (size_t i = 0; made && i < model->family->size_count; i++) {
+            made = copy_size(&wf_memory(model)->sizes[i], &memory->sizes[i]);
+        }
+        memory->sizes[wf_family_find_size(model->family, "L", 1)].kind = WF_SIZE_NUMBER;
+        memory->sizes[wf_family_find_size(model->family, "L", 1)].value = layers;
     }
-    *copy = *model;
-    copy->layers = layers;
-    copy->params = NULL;
-    copy->names = NULL;
-    enum wf_status status = wf_model_build(copy, error);
+    enum wf_status status = made ? wf_model_resolve(copy, error)
+                                 : wf_error_set(error, WF_NO_MEMORY, "no memory for a model");
+    if (status == WF_OK) {
+        status = wf_model_build(copy, error);
+    }
     if (status != WF_OK) {
+        if (copy && !copy->memory) {
+            free(memory);
+        }
         wf_model_free(copy);
         return status;
     }
@@ -282,21 +477,20 @@ enum wf_status wf_model_with_layers(const struct wf_model *model, uint64_t layer
 
 uint32_t wf_model_find(const struct wf_model *model, const char *name, size_t len)
 {
-    const struct names *names = model->names;
-    uint32_t low = 0, high = model->param_count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        const char *known = model->params[names->sorted[middle]].name;
-        size_t known_len = strlen(known);
-        int order = memcmp(known, name, known_len < len ? known_len : len);
-        if (order == 0) {
-            order = known_len < len ? -1 : known_len > len;
-        }
-        if (order == 0) {
-            return names->sorted[middle];
-        }
-        low = order < 0 ? middle + 1 : low;
-        high = order < 0 ? high : middle;
+    return *find_slot(model, name, len);
+}
+
+uint32_t wf_model_param(const struct wf_model *model, uint32_t stack, uint32_t index, uint32_t row,
+                        uint32_t expert)
+{
+    if (row >= model->family->row_count ||
+        (stack != WF_NONE && index >= wf_model_stack_count(model, stack))) {
+        return WF_NONE;
     }
-    return UINT32_MAX;
+    const struct wf_param_entry *entry = entry_of(model, row, stack, index);
+    bool experts = entry->first != WF_NONE && model->params[entry->first].expert != WF_NONE;
+    if (entry->first == WF_NONE || expert >= (experts ? wf_memory(model)->experts : 1)) {
+        return WF_NONE;
+    }
+    return entry->first + expert * entry->step;
 }

@@ -1,14 +1,66 @@
-/* config_private.h - between config.c (keys to sizes) and config_inventory.c (sizes to names). */
+/* config_private.h - between config.c (keys), config_sizes.c (values) and config_inventory.c
+ * (parameters): what a model keeps behind wf_model.memory.
+ *
+ * A place is a member of a stack: places are counted through all stacks in the family's order. */
 #ifndef WEFT_MODELS_CONFIG_PRIVATE_H
 #define WEFT_MODELS_CONFIG_PRIVATE_H
 
 #include "models/config.h"
+#include "models/families/family.h"
 
 /* Limits of a configuration, so that no product of sizes can overflow unseen. */
 #define WF_MODEL_SIZE_MAX ((uint64_t)1 << 31)     /* any one size */
 #define WF_MODEL_ELEMENTS_MAX ((uint64_t)1 << 56) /* of all parameters together */
+#define WF_MODEL_PARAMS_MAX ((uint32_t)1 << 20)
 
-/* Fills params, names and hash from the sizes that *model already holds. */
+enum wf_size_kind {
+    WF_SIZE_RULE,   /* no key: the family's `otherwise` */
+    WF_SIZE_NUMBER, /* `value` stands in the config */
+    WF_SIZE_LIST,   /* raw[layer] */
+    WF_SIZE_SET,    /* 1 where raw has the layer */
+};
+
+struct wf_size_value {
+    enum wf_size_kind kind;
+    bool null;   /* the key is there and null */
+    bool varies; /* with the place: `at` holds the values */
+    uint64_t value;
+    uint32_t *raw; /* what the config lists; owned */
+    uint32_t raw_count;
+    uint64_t *at; /* [places]; owned */
+};
+
+struct wf_stack_value {
+    uint32_t count, base; /* members; place of the first */
+    uint64_t first;       /* its number */
+};
+
+/* Where a row's parameters of one place begin, and the step from expert to expert. */
+struct wf_param_entry {
+    uint32_t first, step;
+};
+
+struct wf_model_memory {
+    struct wf_size_value sizes[WF_FAMILY_SIZES_MAX];
+    struct wf_stack_value stacks[WF_FAMILY_STACKS_MAX];
+    uint32_t places, experts;
+    char *names;                    /* of all parameters, each with its NUL */
+    uint32_t *slots;                /* hash table over names: parameter or WF_NONE */
+    uint32_t slot_mask;             /* slots are a power of two */
+    struct wf_param_entry *entries; /* [row][1 + place]; 0 is outside the stacks */
+};
+
+static inline struct wf_model_memory *wf_memory(const struct wf_model *model)
+{
+    return model->memory;
+}
+
+/* Works out every size, the stacks, and whether the family's requirements hold. What the config
+ * says stands in sizes[].kind, null, value and raw. */
+enum wf_status wf_model_resolve(struct wf_model *model, struct wf_error *error);
+/* Fills params, names, their index and the hash of a model that was resolved. */
 enum wf_status wf_model_build(struct wf_model *model, struct wf_error *error);
+/* Index of a size of the family, or WF_NONE. */
+uint32_t wf_family_find_size(const struct wf_family *family, const char *name, size_t len);
 
 #endif

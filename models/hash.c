@@ -41,6 +41,11 @@ struct wf_hash wf_hasher_end(struct wf_hasher *hasher)
     return (struct wf_hash){.high = digest.high64, .low = digest.low64};
 }
 
+uint64_t wf_hash_bytes(const void *bytes, size_t len)
+{
+    return XXH3_64bits(bytes, len);
+}
+
 bool wf_hash_equal(struct wf_hash a, struct wf_hash b)
 {
     return a.high == b.high && a.low == b.low;

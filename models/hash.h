@@ -23,6 +23,8 @@ void wf_hasher_u64(struct wf_hasher *hasher, uint64_t value);
 void wf_hasher_text(struct wf_hasher *hasher, const char *text, size_t len);
 struct wf_hash wf_hasher_end(struct wf_hasher *hasher); /* and frees it */
 
+/* For tables in memory only. */
+uint64_t wf_hash_bytes(const void *bytes, size_t len);
 bool wf_hash_equal(struct wf_hash a, struct wf_hash b);
 struct wf_hash wf_hash_add(struct wf_hash a, struct wf_hash b); /* each half modulo 2^64 */
 enum { WF_HASH_TEXT = 33 };

@@ -15,7 +15,8 @@
  * Stacks. What is repeated: the layers, layers that predict further tokens, blocks of a vision
  * tower. A row that belongs to a stack begins its name with "{layers}", which becomes the stack's
  * prefix with its number in it; one row may belong to several stacks. In its expressions `layer` is
- * the number (first + index), `index` counts from 0, and the stack's own name is 1.
+ * the number (first + index), `index` counts from 0, and the name of any stack but "layer" is 1
+ * in that stack and 0 elsewhere.
  *
  * Parameters are the checkpoint's tensors, except experts: always one parameter per expert and
  * matrix, gate and up apart, in [out, in] order ("{expert}" in the name), whatever form the
@@ -45,14 +46,16 @@ enum {
 struct wf_family_size {
     const char *name; /* in expressions */
     /* Keys, parted by |, the first that is present and not null counts. "a.b" looks into an object;
-     * a key is looked for in the text config first (`text_config` of the family), then at the top.
-     * NULL: only `otherwise`. */
+     * a key is looked for in the text config first (`text_config` of the family), then at the top;
+     * ".a" at the top only. NULL: only `otherwise`. */
     const char *key;
-    /* Expression over the sizes above when no key is there; NULL: one is needed. */
+    /* Expression over the sizes above when no key is there; NULL: one is needed. In it, `null` is 1
+     * where the key is there and null. A number may be 0 only where this is "0". */
     const char *otherwise;
-    /* NULL: a number, true or false. Else the value is 1 where the key's text equals one of these
-     * (parted by |), and where the key is a list, where its entry for this layer does; "@layer": a
-     * list of numbers, 1 where it has this layer. */
+    /* NULL: a number. "true": true or false. Else the value is 1 where the key's text equals one of
+     * these (parted by |), and where the key is a list, where its entry for this layer does;
+     * "@layer": a list of numbers, 1 where it has this layer. Lists say 0 of members of other
+     * stacks than "layer". */
     const char *match;
 };
 
@@ -95,8 +98,8 @@ struct wf_family {
     const char *name;        /* as in messages and hashes */
     const char *model_types; /* of the config, parted by | */
     const char *text_config; /* key of the nested text model's config; NULL: none */
-    /* Keys parted by spaces that must be absent, null, false, 0 or empty: they would add tensors,
-     * or change what one holds, in ways this family does not say. "key:what it adds". */
+    /* Keys parted by | that must be absent, null, false, 0 or empty: they would add tensors, or
+     * change what one holds, in ways this family does not say. "key: what it adds". */
     const char *refused;
     const struct wf_family_size *sizes;
     size_t size_count;

@@ -1,40 +1,48 @@
 /* llama.c - Llama 2 and 3.x, and what calls itself one (SmolLM2). */
-#include "models/families/family.h"
-
-#define LAYER "model.layers.{layer}."
-
-static const struct wf_family_row rows[] = {
-    {WF_ROLE_EMBEDDING, WF_ROW_ALWAYS, "model.embed_tokens.weight", "V,H"},
-    {WF_ROLE_INPUT_NORM, WF_ROW_ALWAYS, LAYER "input_layernorm.weight", "H"},
-    {WF_ROLE_Q, WF_ROW_ALWAYS, LAYER "self_attn.q_proj.weight", "nq*d,H"},
-    {WF_ROLE_K, WF_ROW_ALWAYS, LAYER "self_attn.k_proj.weight", "nk*d,H"},
-    {WF_ROLE_V, WF_ROW_ALWAYS, LAYER "self_attn.v_proj.weight", "nk*d,H"},
-    {WF_ROLE_Q_BIAS, WF_ROW_ATTENTION_BIAS, LAYER "self_attn.q_proj.bias", "nq*d"},
-    {WF_ROLE_K_BIAS, WF_ROW_ATTENTION_BIAS, LAYER "self_attn.k_proj.bias", "nk*d"},
-    {WF_ROLE_V_BIAS, WF_ROW_ATTENTION_BIAS, LAYER "self_attn.v_proj.bias", "nk*d"},
-    {WF_ROLE_O, WF_ROW_ALWAYS, LAYER "self_attn.o_proj.weight", "H,nq*d"},
-    {WF_ROLE_O_BIAS, WF_ROW_ATTENTION_BIAS, LAYER "self_attn.o_proj.bias", "H"},
-    {WF_ROLE_POST_NORM, WF_ROW_ALWAYS, LAYER "post_attention_layernorm.weight", "H"},
-    {WF_ROLE_GATE, WF_ROW_ALWAYS, LAYER "mlp.gate_proj.weight", "F,H"},
-    {WF_ROLE_UP, WF_ROW_ALWAYS, LAYER "mlp.up_proj.weight", "F,H"},
-    {WF_ROLE_DOWN, WF_ROW_ALWAYS, LAYER "mlp.down_proj.weight", "H,F"},
-    {WF_ROLE_GATE_BIAS, WF_ROW_MLP_BIAS, LAYER "mlp.gate_proj.bias", "F"},
-    {WF_ROLE_UP_BIAS, WF_ROW_MLP_BIAS, LAYER "mlp.up_proj.bias", "F"},
-    {WF_ROLE_DOWN_BIAS, WF_ROW_MLP_BIAS, LAYER "mlp.down_proj.bias", "H"},
-    {WF_ROLE_FINAL_NORM, WF_ROW_ALWAYS, "model.norm.weight", "H"},
-    {WF_ROLE_HEAD, WF_ROW_UNTIED, "lm_head.weight", "V,H"},
-};
+#include "models/families/rows.h"
 
 /* Defaults of absent keys: transformers 5, models/llama/configuration_llama.py. */
+static const struct wf_family_size sizes[] = {
+    WF_SIZES_BASE,
+    {"nk", "num_key_value_heads", "nq", NULL},
+    {"d", "head_dim", "H / nq", NULL},
+    {"F", "intermediate_size", NULL, NULL},
+    WF_SIZE_TIED("0"),
+    WF_SIZE_FLAG("attention_bias", "attention_bias", "0"),
+    WF_SIZE_FLAG("mlp_bias", "mlp_bias", "0"),
+};
+
+static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("model.")};
+
+/* LAYOUTS 3.1; biases: models/llama/modeling_llama.py, LlamaAttention (q, k, v and o under one
+ * flag) and LlamaMLP. */
+static const struct wf_family_row rows[] = {
+    WF_ROW_EMBEDDING("model."),
+    WF_ROW_INPUT_NORM(NULL),
+    WF_ROWS_QKV(NULL, NULL),
+    WF_ROWS_QKV_BIAS(NULL, "attention_bias"),
+    WF_ROW_O(NULL, NULL),
+    WF_ROW("o_bias", "self_attn.o_proj.bias", "H", NULL, "attention_bias", NULL),
+    WF_ROW_POST_NORM(NULL),
+    WF_ROWS_MLP(NULL, NULL),
+    WF_ROW("gate_bias", "mlp.gate_proj.bias", "F", NULL, "mlp_bias", NULL),
+    WF_ROW("up_bias", "mlp.up_proj.bias", "F", NULL, "mlp_bias", NULL),
+    WF_ROW("down_bias", "mlp.down_proj.bias", "H", NULL, "mlp_bias", NULL),
+    WF_ROW_FINAL_NORM("model."),
+    WF_ROW_HEAD("lm_head.weight"),
+};
+
 const struct wf_family wf_family_llama = {
     .name = "llama",
-    .model_type = "llama",
+    .model_types = "llama",
+    .refused = WF_REFUSED_ALWAYS "|" WF_REFUSED_QUANTISED "|" WF_REFUSED_NESTED
+                                 "|" WF_REFUSED_EXPERTS "|" WF_REFUSED_MTP "|" WF_REFUSED_QK_NORM
+                                 "|" WF_REFUSED_USE_BIAS "|" WF_REFUSED_QKV_BIAS,
+    .sizes = sizes,
+    .size_count = WF_COUNT(sizes),
+    .stacks = stacks,
+    .stack_count = WF_COUNT(stacks),
     .rows = rows,
-    .row_count = sizeof rows / sizeof rows[0],
-    .attention_bias = WF_SWITCH_KEY,
-    .mlp_bias = WF_SWITCH_KEY,
-    .qk_norm = false,
-    .tied_if_absent = false,
-    .kv_heads_if_absent = 0,
-    .head_dim_if_absent = 0,
+    .row_count = WF_COUNT(rows),
+    .requires = WF_REQUIRES_HEADS,
 };

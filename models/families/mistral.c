@@ -1,33 +1,36 @@
 /* mistral.c - Mistral dense: Llama without the bias flags. */
-#include "models/families/family.h"
-
-#define LAYER "model.layers.{layer}."
-
-static const struct wf_family_row rows[] = {
-    {WF_ROLE_EMBEDDING, WF_ROW_ALWAYS, "model.embed_tokens.weight", "V,H"},
-    {WF_ROLE_INPUT_NORM, WF_ROW_ALWAYS, LAYER "input_layernorm.weight", "H"},
-    {WF_ROLE_Q, WF_ROW_ALWAYS, LAYER "self_attn.q_proj.weight", "nq*d,H"},
-    {WF_ROLE_K, WF_ROW_ALWAYS, LAYER "self_attn.k_proj.weight", "nk*d,H"},
-    {WF_ROLE_V, WF_ROW_ALWAYS, LAYER "self_attn.v_proj.weight", "nk*d,H"},
-    {WF_ROLE_O, WF_ROW_ALWAYS, LAYER "self_attn.o_proj.weight", "H,nq*d"},
-    {WF_ROLE_POST_NORM, WF_ROW_ALWAYS, LAYER "post_attention_layernorm.weight", "H"},
-    {WF_ROLE_GATE, WF_ROW_ALWAYS, LAYER "mlp.gate_proj.weight", "F,H"},
-    {WF_ROLE_UP, WF_ROW_ALWAYS, LAYER "mlp.up_proj.weight", "F,H"},
-    {WF_ROLE_DOWN, WF_ROW_ALWAYS, LAYER "mlp.down_proj.weight", "H,F"},
-    {WF_ROLE_FINAL_NORM, WF_ROW_ALWAYS, "model.norm.weight", "H"},
-    {WF_ROLE_HEAD, WF_ROW_UNTIED, "lm_head.weight", "V,H"},
-};
+#include "models/families/rows.h"
 
 /* Defaults of absent keys: transformers 5, models/mistral/configuration_mistral.py. */
+static const struct wf_family_size sizes[] = {
+    WF_SIZES_BASE,
+    {"nk", "num_key_value_heads", "null ? nq : 8", NULL},
+    {"d", "head_dim", "H / nq", NULL},
+    {"F", "intermediate_size", NULL, NULL},
+    WF_SIZE_TIED("0"),
+};
+
+static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("model.")};
+
+/* LAYOUTS 3.1. */
+static const struct wf_family_row rows[] = {
+    WF_ROW_EMBEDDING("model."),  WF_ROW_INPUT_NORM(NULL),       WF_ROWS_QKV(NULL, NULL),
+    WF_ROW_O(NULL, NULL),        WF_ROW_POST_NORM(NULL),        WF_ROWS_MLP(NULL, NULL),
+    WF_ROW_FINAL_NORM("model."), WF_ROW_HEAD("lm_head.weight"),
+};
+
 const struct wf_family wf_family_mistral = {
     .name = "mistral",
-    .model_type = "mistral",
+    .model_types = "mistral",
+    .refused = WF_REFUSED_ALWAYS
+    "|" WF_REFUSED_QUANTISED "|" WF_REFUSED_NESTED "|" WF_REFUSED_EXPERTS "|" WF_REFUSED_MTP
+    "|" WF_REFUSED_QK_NORM "|" WF_REFUSED_USE_BIAS "|" WF_REFUSED_QKV_BIAS "|" WF_REFUSED_MLP_BIAS
+    "|attention_bias: biases of the attention",
+    .sizes = sizes,
+    .size_count = WF_COUNT(sizes),
+    .stacks = stacks,
+    .stack_count = WF_COUNT(stacks),
     .rows = rows,
-    .row_count = sizeof rows / sizeof rows[0],
-    .attention_bias = WF_SWITCH_NEVER,
-    .mlp_bias = WF_SWITCH_NEVER,
-    .qk_norm = false,
-    .tied_if_absent = false,
-    .kv_heads_if_absent = 8,
-    .head_dim_if_absent = 0,
+    .row_count = WF_COUNT(rows),
+    .requires = WF_REQUIRES_HEADS,
 };
