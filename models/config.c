@@ -91,8 +91,9 @@ static bool is_on(struct json_object *value)
 static void append(char *text, size_t room, const char *more, size_t len)
 {
     size_t used = strlen(text);
-    if (used + 1 < room) {
-        strncat(text, more, len < room - used - 1 ? len : room - used - 1);
+    if (used + len < room) {
+        memcpy(text + used, more, len);
+        text[used + len] = '\0';
     }
 }
 

@@ -65,6 +65,24 @@ static enum wf_status too_many(struct wf_error *error)
                         WF_MODEL_PARAMS_MAX);
 }
 
+/* "f32", or "f32: EXPRESSION". */
+static enum wf_status type_row(const struct wf_family_row *row, struct wf_model_at *at,
+                               enum wf_dtype *dtype_out, struct wf_error *error)
+{
+    const char *text = row->dtype, *name = NULL;
+    size_t len = 0;
+    uint64_t holds = 1;
+    if (!text || !wf_expr_next(&text, ':', &name, &len)) {
+        return WF_OK;
+    }
+    enum wf_status status =
+        *text ? wf_expr_eval(text, strlen(text), wf_model_lookup, at, &holds, error) : WF_OK;
+    if (status == WF_OK && holds) {
+        *dtype_out = wf_dtype_from_name(name, len);
+    }
+    return status;
+}
+
 static enum wf_status shape_row(struct builder *b, struct run *run, struct wf_model_at *at,
                                 struct wf_error *error)
 {
@@ -90,10 +108,7 @@ static enum wf_status shape_row(struct builder *b, struct run *run, struct wf_mo
                                 "the config's sizes make %s larger than 2^56 elements", row->name);
         }
     }
-    if (row->dtype) {
-        out->dtype = wf_dtype_from_name(row->dtype, strlen(row->dtype));
-    }
-    return WF_OK;
+    return type_row(row, at, &out->dtype, error);
 }
 
 /* What all of a run's experts take together. */
