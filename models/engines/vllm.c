@@ -1,151 +1,90 @@
-/* vllm.c - vLLM: live parameters of its Llama, Qwen2 and Qwen3 classes (release 0.33.0).
+/* vllm.c - vLLM: the keys of its SPEC, where its ranks, layers and experts stand, and what it does
+ * not run (release 0.33.0).
  *
- * Facts: names and order, KV replication, the split of layers and the tied head on the last stage
- * as vLLM's own model classes, QKVParallelLinear and distributed/utils.py have them.
+ * Facts: rank = (dp * PP + pp) * TP + tp [vllm/distributed/parallel_state.py]; layers over stages
+ * [vllm/distributed/utils.py: get_pp_indices]; experts [layers/fused_moe/expert_map_manager.py];
+ * shared experts under sequence parallelism [config/parallel.py: use_sequence_parallel_moe].
  */
 #include <inttypes.h>
 #include <stddef.h>
 #include <string.h>
 
-#include "models/engines/engine.h"
+#include "models/engines/vllm_rows.h"
 
-#define LAYER "model.layers.{layer}."
-
-static const struct wf_engine_row rows[] = {
-    {"model.embed_tokens.weight",
-     WF_PLACE_EMBEDDING_OR_COPY,
-     WF_GROUPS_ONE,
-     WF_CUT_ROWS,
-     true,
-     {WF_ROLE_EMBEDDING}},
-    {LAYER "self_attn.qkv_proj.weight",
-     WF_PLACE_LAYER,
-     WF_GROUPS_TP,
-     WF_CUT_ROWS,
-     false,
-     {WF_ROLE_Q, WF_ROLE_K, WF_ROLE_V}},
-    {LAYER "self_attn.qkv_proj.bias",
-     WF_PLACE_LAYER,
-     WF_GROUPS_TP,
-     WF_CUT_ROWS,
-     false,
-     {WF_ROLE_Q_BIAS, WF_ROLE_K_BIAS, WF_ROLE_V_BIAS}},
-    {LAYER "self_attn.o_proj.weight",
-     WF_PLACE_LAYER,
-     WF_GROUPS_ONE,
-     WF_CUT_COLUMNS,
-     false,
-     {WF_ROLE_O}},
-    {LAYER "self_attn.o_proj.bias",
-     WF_PLACE_LAYER,
-     WF_GROUPS_ONE,
-     WF_CUT_NONE,
-     false,
-     {WF_ROLE_O_BIAS}},
-    {LAYER "self_attn.q_norm.weight",
-     WF_PLACE_LAYER,
-     WF_GROUPS_ONE,
-     WF_CUT_NONE,
-     false,
-     {WF_ROLE_Q_NORM}},
-    {LAYER "self_attn.k_norm.weight",
-     WF_PLACE_LAYER,
-     WF_GROUPS_ONE,
-     WF_CUT_NONE,
-     false,
-     {WF_ROLE_K_NORM}},
-    {LAYER "mlp.gate_up_proj.weight",
-     WF_PLACE_LAYER,
-     WF_GROUPS_TP,
-     WF_CUT_ROWS,
-     false,
-     {WF_ROLE_GATE, WF_ROLE_UP}},
-    {LAYER "mlp.gate_up_proj.bias",
-     WF_PLACE_LAYER,
-     WF_GROUPS_TP,
-     WF_CUT_ROWS,
-     false,
-     {WF_ROLE_GATE_BIAS, WF_ROLE_UP_BIAS}},
-    {LAYER "mlp.down_proj.weight",
-     WF_PLACE_LAYER,
-     WF_GROUPS_ONE,
-     WF_CUT_COLUMNS,
-     false,
-     {WF_ROLE_DOWN}},
-    {LAYER "mlp.down_proj.bias",
-     WF_PLACE_LAYER,
-     WF_GROUPS_ONE,
-     WF_CUT_NONE,
-     false,
-     {WF_ROLE_DOWN_BIAS}},
-    {LAYER "input_layernorm.weight",
-     WF_PLACE_LAYER,
-     WF_GROUPS_ONE,
-     WF_CUT_NONE,
-     false,
-     {WF_ROLE_INPUT_NORM}},
-    {LAYER "post_attention_layernorm.weight",
-     WF_PLACE_LAYER,
-     WF_GROUPS_ONE,
-     WF_CUT_NONE,
-     false,
-     {WF_ROLE_POST_NORM}},
-    {"model.norm.weight", WF_PLACE_HEAD, WF_GROUPS_ONE, WF_CUT_NONE, false, {WF_ROLE_FINAL_NORM}},
-    {"lm_head.weight", WF_PLACE_HEAD_UNTIED, WF_GROUPS_ONE, WF_CUT_ROWS, true, {WF_ROLE_HEAD}},
-};
-
-static const struct wf_engine_alias aliases[] = {
-    {"lm_head.weight", "model.embed_tokens.weight", WF_PLACE_HEAD_TIED},
-};
+enum { FP8_BLOCK = 128, FINEST_BLOCK = 32, TRTLLM_BLOCK = 128, CAPABILITY_TRTLLM = 100 };
 
 static const char *const versions[] = {"0.33", NULL};
 
-#define SIZE_KEY(name, field)                                                       \
-    {                                                                               \
-        name, WF_KEY_SIZE, offsetof(struct wf_recipe, field), 1, WF_WORLD_MAX, NULL \
+#define OWN(index) (offsetof(struct wf_recipe, own) + (index) * sizeof(uint32_t))
+#define SIZE(name_, field)                                                               \
+    {                                                                                    \
+        .name = name_, .kind = WF_KEY_SIZE, .offset = offsetof(struct wf_recipe, field), \
+        .normal = 1, .max = WF_WORLD_MAX                                                 \
     }
-#define LATER_KEY(name, only)             \
-    {                                     \
-        name, WF_KEY_LATER, 0, 0, 0, only \
+#define WORD(name_, index, words_)                                                \
+    {                                                                             \
+        .name = name_, .kind = WF_KEY_WORD, .offset = OWN(index), .words = words_ \
+    }
+#define REFUSED(name_, why)                                 \
+    {                                                       \
+        .name = name_, .kind = WF_KEY_REFUSED, .words = why \
     }
 
 static const struct wf_engine_key keys[] = {
-    {"version", WF_KEY_VERSION, 0, 0, 0, NULL},
-    {"dtype", WF_KEY_DTYPE, 0, 0, 0, NULL},
-    SIZE_KEY("tp", tp),
-    SIZE_KEY("pp", pp),
-    SIZE_KEY("dp", dp),
-    SIZE_KEY("engines", engines),
-    SIZE_KEY("ep", ep),
-    LATER_KEY("moe_backend", NULL),
-    LATER_KEY("placement", NULL),
-    LATER_KEY("redundant", NULL),
-    LATER_KEY("quant", NULL),
-    LATER_KEY("stage", "load"),
-    LATER_KEY("dp_attention", NULL),
-    LATER_KEY("moe_dense_tp", NULL),
-    LATER_KEY("shared_experts", NULL),
-    LATER_KEY("vision", NULL),
-    LATER_KEY("capability", NULL),
+    {.name = "version", .kind = WF_KEY_VERSION},
+    {.name = "dtype", .kind = WF_KEY_DTYPE},
+    SIZE("tp", tp),
+    SIZE("pp", pp),
+    SIZE("dp", dp),
+    SIZE("ep", ep),
+    SIZE("engines", engines),
+    {.name = "redundant", .kind = WF_KEY_SIZE, .offset = OWN(WF_VLLM_REDUNDANT), .max = 8192},
+    {.name = "eplb", .kind = WF_KEY_FLAG, .offset = OWN(WF_VLLM_EPLB)},
+    WORD("strategy", WF_VLLM_STRATEGY, "linear|round_robin"),
+    WORD("stage", WF_VLLM_STAGE, "load|post"),
+    WORD("moe_backend", WF_VLLM_MOE_BACKEND, WF_VLLM_MOE_BACKENDS),
+    WORD("deep_gemm", WF_VLLM_DEEP_GEMM, "unsaid|off"),
+    WORD("vision", WF_VLLM_VISION, "tp|data"),
+    {.name = "capability", .kind = WF_KEY_SIZE, .offset = OWN(WF_VLLM_CAPABILITY), .max = 200},
+    REFUSED("placement", "a table of experts is given beside the SPEC, as a file"),
+    REFUSED("quant", "quantising on the way is not there: the config's own quantization_config "
+                     "says what the engine holds"),
+    REFUSED("shared_experts", "vLLM's own rule decides where shared experts stand"),
+    REFUSED("dp_attention", "it is an option of SGLang; vLLM's dp always repeats attention"),
+    REFUSED("moe_dense_tp", "it is an option of SGLang"),
 };
 
-static enum wf_status check(const struct wf_model *model, const struct wf_recipe *recipe,
-                            struct wf_error *error)
+/* --- where ranks stand ----------------------------------------------------------------------- */
+
+static uint32_t flat_size(const struct wf_recipe *recipe)
 {
-    (void)recipe;
-    bool qwen2 = strcmp(model->family->name, "qwen2") == 0;
-    if (qwen2 && model->head_dim * model->query_heads != model->hidden) {
-        return wf_error_set(error, WF_UNSUPPORTED,
-                            "vLLM's Qwen2 class ignores head_dim and takes hidden_size / heads; "
-                            "with head_dim %" PRIu64 " it would load a part of each head",
-                            model->head_dim);
-    }
-    if (strcmp(model->family->name, "qwen3") == 0 && model->attention_bias) {
-        return wf_error_set(error, WF_UNSUPPORTED,
-                            "vLLM's Qwen3 class has no bias on o_proj; a config with "
-                            "attention_bias cannot be served by it");
-    }
-    return WF_OK;
+    return recipe->tp * recipe->dp;
+}
+
+/* Inside an engine rank = (dp * PP + pp) * TP + tp; engines one after the other. Experts see tensor
+ * and data parallel ranks as one group, in which they are dealt out (ep) or cut. Shared experts are
+ * whole under sequence parallelism, which vLLM turns on by itself for tp, dp and ep together. */
+static struct wf_coordinates coordinates(const struct wf_recipe *recipe, uint32_t rank)
+{
+    uint32_t per_engine = wf_recipe_ranks_per_engine(recipe), local = rank % per_engine;
+    struct wf_coordinates at = {.engine = rank / per_engine,
+                                .tp = local % recipe->tp,
+                                .pp = local / recipe->tp % recipe->pp,
+                                .dp = local / recipe->tp / recipe->pp};
+    uint32_t flat = at.dp * recipe->tp + at.tp;
+    bool dealt = recipe->ep > 1, sequence = dealt && recipe->dp > 1 && recipe->tp > 1;
+    bool data = recipe->own[WF_VLLM_VISION] != 0;
+    at.group[WF_GROUP_TP].size = recipe->tp;
+    at.group[WF_GROUP_TP].rank = at.tp;
+    at.group[WF_GROUP_EP].size = dealt ? flat_size(recipe) : 1;
+    at.group[WF_GROUP_EP].rank = dealt ? flat : 0;
+    at.group[WF_GROUP_ETP].size = dealt ? 1 : flat_size(recipe);
+    at.group[WF_GROUP_ETP].rank = dealt ? 0 : flat;
+    at.group[WF_GROUP_SHARED].size = sequence ? 1 : recipe->tp;
+    at.group[WF_GROUP_SHARED].rank = sequence ? 0 : at.tp;
+    at.group[WF_GROUP_VISION].size = data ? 1 : recipe->tp;
+    at.group[WF_GROUP_VISION].rank = data ? 0 : at.tp;
+    return at;
 }
 
 /* Layers divided equally; the rest goes one each to the stages before the last, from behind. */
@@ -160,7 +99,7 @@ static enum wf_status chunks(const struct wf_model *model, const struct wf_recip
     }
     uint32_t base = layers / stages, rest = layers % stages;
     uint32_t first_longer = rest > 0 ? stages - 1 - rest : stages;
-    struct wf_chunk chunk = {.embedding = pp == 0, .head = pp == stages - 1};
+    struct wf_chunk chunk = {.embedding = pp == 0, .head = pp == stages - 1, .others = true};
     for (uint32_t stage = 0; stage <= pp; stage++) {
         chunk.first_layer += chunk.layer_count;
         chunk.layer_count = base + (stage >= first_longer && stage < stages - 1 ? 1 : 0);
@@ -170,14 +109,302 @@ static enum wf_status chunks(const struct wf_model *model, const struct wf_recip
     return WF_OK;
 }
 
-/* Inside an engine rank = (dp * PP + pp) * TP + tp; engines one after the other. */
-static struct wf_coordinates coordinates(const struct wf_recipe *recipe, uint32_t rank)
+/* --- experts --------------------------------------------------------------------------------- */
+
+/* round_robin silently becomes linear in a model without expert groups, with EPLB, and where tokens
+ * go through an all-to-all (dp > 1 with the default backend). */
+static bool is_round_robin(const struct wf_model *model, const struct wf_recipe *recipe)
 {
-    uint32_t per_engine = wf_recipe_ranks_per_engine(recipe), local = rank % per_engine;
-    return (struct wf_coordinates){.engine = rank / per_engine,
-                                   .tp = local % recipe->tp,
-                                   .pp = local / recipe->tp % recipe->pp,
-                                   .dp = local / recipe->tp / recipe->pp};
+    return recipe->own[WF_VLLM_STRATEGY] == WF_VLLM_ROUND_ROBIN && recipe->ep > 1 &&
+           wf_model_size(model, "n_group") > 1 && recipe->own[WF_VLLM_REDUNDANT] == 0 &&
+           recipe->own[WF_VLLM_EPLB] == 0 && recipe->dp == 1;
+}
+
+/* Physical slots are dealt out contiguously, the first ranks having one more where they do not
+ * divide; slot i holds expert i % E until EPLB moves experts, after which a placement says it. */
+static enum wf_status experts(const struct wf_model *model, const struct wf_recipe *recipe,
+                              const struct wf_coordinates *at, uint32_t layer,
+                              uint32_t slots_out[WF_SLOTS_MAX], uint32_t *count_out,
+                              struct wf_error *error)
+{
+    uint32_t logical = (uint32_t)wf_model_size(model, "E");
+    uint32_t slots = logical + recipe->own[WF_VLLM_REDUNDANT];
+    uint32_t size = at->group[WF_GROUP_EP].size, rank = at->group[WF_GROUP_EP].rank;
+    const struct wf_placement *placement = recipe->placement;
+    *count_out = 0;
+    if (logical == 0) {
+        return WF_OK;
+    }
+    if (placement && (placement->slots != slots || layer >= placement->layers)) {
+        return wf_error_set(error, WF_INVALID,
+                            "the placement has %" PRIu32 " slots of %" PRIu32
+                            " layers; expected %" PRIu32 " slots (experts and redundant ones) "
+                            "and layer %" PRIu32,
+                            placement->slots, placement->layers, slots, layer);
+    }
+    if (slots > WF_SLOTS_MAX) {
+        return wf_error_set(error, WF_INVALID, "%" PRIu32 " slots of experts are more than %d",
+                            slots, WF_SLOTS_MAX);
+    }
+    uint32_t base = slots / size, rest = slots % size;
+    uint32_t count = base + (rank < rest), first = rank * base + (rank < rest ? rank : rest);
+    bool robin = is_round_robin(model, recipe);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t slot = robin ? rank + i * size : first + i;
+        slots_out[i] =
+            placement ? placement->experts[(size_t)layer * slots + slot] : slot % logical;
+        if (slots_out[i] >= logical) {
+            return wf_error_set(error, WF_INVALID,
+                                "the placement has expert %" PRIu32 " of %" PRIu32
+                                " in slot %" PRIu32 " of layer %" PRIu32,
+                                slots_out[i], logical, slot, layer);
+        }
+    }
+    *count_out = count;
+    return WF_OK;
+}
+
+/* --- what it does not run -------------------------------------------------------------------- */
+
+static enum wf_status check_recipe(const struct wf_recipe *recipe, struct wf_error *error)
+{
+    uint64_t flat = (uint64_t)recipe->tp * recipe->dp;
+    if (recipe->ep != 1 && recipe->ep != flat) {
+        return wf_error_set(error, WF_INVALID,
+                            "ep=%" PRIu32 ": vLLM deals experts over all tensor and data parallel "
+                            "ranks or not at all; expected 1 or tp x dp = %" PRIu64,
+                            recipe->ep, flat);
+    }
+    bool eplb = recipe->own[WF_VLLM_EPLB] || recipe->own[WF_VLLM_REDUNDANT];
+    if (eplb && recipe->ep == 1) {
+        return wf_error_set(error, WF_INVALID,
+                            "redundant experts and eplb need experts that are dealt out "
+                            "(ep = tp x dp)");
+    }
+    uint32_t capability = recipe->own[WF_VLLM_CAPABILITY];
+    if (recipe->own[WF_VLLM_MOE_BACKEND] == WF_VLLM_FLASHINFER_TRTLLM && capability != 0 &&
+        capability < CAPABILITY_TRTLLM) {
+        return wf_error_set(error, WF_INVALID,
+                            "moe_backend=flashinfer_trtllm needs capability=%d or more, not "
+                            "%" PRIu32,
+                            CAPABILITY_TRTLLM, capability);
+    }
+    return WF_OK;
+}
+
+static enum wf_status check_families(const struct wf_model *model, const struct wf_recipe *recipe,
+                                     struct wf_error *error)
+{
+    const char *name = model->family->name;
+    uint64_t heads = wf_model_size(model, "nq"), size = wf_model_size(model, "d");
+    uint64_t kv = wf_model_size(model, "nk"), inside = wf_model_size(model, "I");
+    uint64_t world = (uint64_t)recipe->tp * recipe->pp * recipe->dp;
+    bool qwen3 = strncmp(name, "qwen3", 5) == 0;
+    if (strcmp(name, "qwen2") == 0 && size * heads != wf_model_size(model, "H")) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "vLLM's Qwen2 class ignores head_dim and takes hidden_size / heads; "
+                            "with head_dim %" PRIu64 " it would load a part of each head",
+                            size);
+    }
+    if (qwen3 && wf_model_size(model, "attention_bias")) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "vLLM's Qwen3 classes have no bias on o_proj; a config with "
+                            "attention_bias cannot be served by them");
+    }
+    if (strcmp(name, "gpt_oss") != 0) {
+        return WF_OK;
+    }
+    if (kv < recipe->tp) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "vLLM's gpt-oss class does not repeat KV heads: tp=%" PRIu32
+                            " is more than its %" PRIu64,
+                            recipe->tp, kv);
+    }
+    if (inside % world != 0 || wf_model_size(model, "E") % recipe->ep != 0) {
+        return wf_error_set(error, WF_INVALID,
+                            "vLLM's gpt-oss class needs an expert size (%" PRIu64
+                            ") that all %" PRIu64 " ranks divide, and experts that ep divides",
+                            inside, world);
+    }
+    return WF_OK;
+}
+
+static enum wf_status check_stage(const struct wf_model *model, const struct wf_recipe *recipe,
+                                  struct wf_error *error)
+{
+    bool moe = wf_model_size(model, "E") > 0;
+    if (recipe->own[WF_VLLM_STAGE] != WF_VLLM_POST) {
+        return WF_OK;
+    }
+    if (wf_model_size(model, "mxfp4")) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "stage=post of mxfp4 experts: their hooks interleave and repack "
+                            "weights and scales on the device; write before the hook "
+                            "(stage=load) and let it run");
+    }
+    if (moe && recipe->own[WF_VLLM_MOE_BACKEND] == WF_VLLM_AUTO) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "stage=post with experts needs moe_backend (triton, "
+                            "flashinfer_cutlass or flashinfer_trtllm): what the hook leaves in "
+                            "them depends on it");
+    }
+    if (wf_model_size(model, "fp8") && recipe->own[WF_VLLM_DEEP_GEMM] != WF_VLLM_GEMM_OFF) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "stage=post with fp8 needs deep_gemm=off (VLLM_USE_DEEP_GEMM=0): "
+                            "DeepGEMM's hook rewrites scales, and weights on newer devices, in a "
+                            "layout that is not known here");
+    }
+    return WF_OK;
+}
+
+/* Padding of an expert's share, and the finer blocks of fp8. */
+static enum wf_status check_experts(const struct wf_model *model, const struct wf_recipe *recipe,
+                                    struct wf_error *error)
+{
+    uint64_t count = wf_model_size(model, "E"), inside = wf_model_size(model, "I");
+    uint64_t hidden = wf_model_size(model, "H"), ranks = recipe->ep > 1 ? 1 : flat_size(recipe);
+    uint32_t backend = recipe->own[WF_VLLM_MOE_BACKEND];
+    bool fp8 = wf_model_size(model, "fp8") != 0, trtllm = backend == WF_VLLM_FLASHINFER_TRTLLM;
+    if (count == 0) {
+        return WF_OK;
+    }
+    if (recipe->tp > count) {
+        return wf_error_set(error, WF_INVALID,
+                            "tp=%" PRIu32 " is more than the %" PRIu64 " experts: vLLM refuses it",
+                            recipe->tp, count);
+    }
+    if ((count + recipe->own[WF_VLLM_REDUNDANT]) % recipe->ep != 0 &&
+        recipe->own[WF_VLLM_REDUNDANT]) {
+        return wf_error_set(error, WF_INVALID,
+                            "%" PRIu64 " experts and %" PRIu32 " redundant ones cannot be dealt "
+                            "equally over ep=%" PRIu32,
+                            count, recipe->own[WF_VLLM_REDUNDANT], recipe->ep);
+    }
+    if (inside % ranks != 0) {
+        return wf_error_set(error, WF_INVALID,
+                            "an expert's size %" PRIu64 " cannot be divided over %" PRIu64
+                            " ranks (tp x dp without ep)",
+                            inside, ranks);
+    }
+    uint64_t share = inside / ranks;
+    if (wf_model_size(model, "mxfp4") && backend > WF_VLLM_TRITON) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "mxfp4 experts are known with moe_backend=triton only; others pad "
+                            "them otherwise");
+    }
+    if (trtllm && (share % TRTLLM_BLOCK != 0 || hidden % TRTLLM_BLOCK != 0)) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "moe_backend=flashinfer_trtllm with an expert share of %" PRIu64
+                            " and hidden size %" PRIu64 ": it pads what is no multiple of %d, "
+                            "which is not known here",
+                            share, hidden, TRTLLM_BLOCK);
+    }
+    if (!fp8 || share % FP8_BLOCK == 0) {
+        return WF_OK;
+    }
+    if (backend > WF_VLLM_TRITON) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "fp8 experts whose share %" PRIu64 " is no multiple of %d are known "
+                            "with moe_backend=triton only; other backends pad the share",
+                            share, FP8_BLOCK);
+    }
+    if (share % FINEST_BLOCK != 0 || hidden % FP8_BLOCK != 0 || inside % FP8_BLOCK != 0) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "fp8 experts with a share of %" PRIu64 ": vLLM refines blocks down to "
+                            "%d only, and needs whole blocks in the checkpoint",
+                            share, FINEST_BLOCK);
+    }
+    return WF_OK;
+}
+
+/* The first row of a role in the layers that the model has anywhere, or NULL. */
+static const struct wf_param *any_param(const struct wf_model *model, const char *role)
+{
+    for (uint32_t stack = 0; stack < model->family->stack_count; stack++) {
+        uint32_t row = wf_family_find_row(model->family, stack, role, strlen(role));
+        uint32_t members = row == WF_NONE ? 0 : wf_model_stack_count(model, stack);
+        for (uint32_t i = 0; i < members; i++) {
+            uint32_t param = wf_model_param(model, stack, i, row, 0);
+            if (param != WF_NONE) {
+                return &model->params[param];
+            }
+        }
+    }
+    return NULL;
+}
+
+/* Dense linears in block fp8: every part's share must be whole blocks (the last part of a fused one
+ * may end inside a block; a share that is cut may not) [layers/quantization/utils/fp8_utils.py:
+ * validate_fp8_block_shape]. */
+static enum wf_status check_blocks(const struct wf_model *model, const struct wf_recipe *recipe,
+                                   struct wf_error *error)
+{
+    static const struct {
+        const char *role;
+        unsigned dimension;
+    } linears[] = {{"q", 0},           {"k", 0},         {"v", 0},          {"o", 1},
+                   {"gate", 0},        {"up", 0},        {"down", 1},       {"q_b", 0},
+                   {"kv_b", 0},        {"gdn_qkvz", 0},  {"gdn_z", 0},      {"gdn_out", 1},
+                   {"shared_gate", 0}, {"shared_up", 0}, {"shared_down", 1}};
+    if (!wf_model_size(model, "fp8") || recipe->tp == 1) {
+        return WF_OK;
+    }
+    for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++) {
+        const struct wf_param *param = any_param(model, linears[i].role);
+        if (!param || param->dtype != WF_DTYPE_F8_E4M3) {
+            continue;
+        }
+        uint64_t size = param->shape[linears[i].dimension];
+        bool repeated = strcmp(linears[i].role, "k") == 0 || strcmp(linears[i].role, "v") == 0;
+        uint64_t heads = repeated ? wf_model_size(model, "nk") : recipe->tp;
+        uint64_t ranks = heads < recipe->tp ? heads : recipe->tp;
+        if (ranks == 0 || size % ranks != 0 || size / ranks % FP8_BLOCK != 0) {
+            return wf_error_set(error, WF_INVALID,
+                                "%s: its %" PRIu64 " %s over %" PRIu64 " ranks are no whole "
+                                "blocks of %d; vLLM refuses it",
+                                param->name, size, linears[i].dimension ? "columns" : "rows", ranks,
+                                FP8_BLOCK);
+        }
+    }
+    return WF_OK;
+}
+
+static enum wf_status check(const struct wf_model *model, const struct wf_recipe *recipe,
+                            struct wf_error *error)
+{
+    uint64_t nets = wf_model_size(model, "gk"), values = wf_model_size(model, "gv");
+    enum wf_status status = check_families(model, recipe, error);
+    if (status == WF_OK) {
+        status = check_stage(model, recipe, error);
+    }
+    if (status == WF_OK) {
+        status = check_experts(model, recipe, error);
+    }
+    if (status == WF_OK) {
+        status = check_blocks(model, recipe, error);
+    }
+    if (status != WF_OK) {
+        return status;
+    }
+    if (nets % recipe->tp != 0 || values % recipe->tp != 0) {
+        return wf_error_set(error, WF_INVALID,
+                            "%" PRIu64 " key and %" PRIu64 " value heads of the delta nets cannot "
+                            "be divided over tp=%" PRIu32,
+                            nets, values, recipe->tp);
+    }
+    if (recipe->pp > 1 && any_param(model, "vision_qkv")) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "pp=%" PRIu32 " with a vision tower: which stages hold the tower "
+                            "depends on vLLM's model runner, and no executed layout shows it",
+                            recipe->pp);
+    }
+    if (any_param(model, "indexer_k_scale")) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "vLLM keeps the indexer's wk in the model's dtype, joined with "
+                            "weights_proj; of an fp8 checkpoint it dequantises it, which is no "
+                            "move of bytes");
+    }
+    return WF_OK;
 }
 
 const struct wf_engine wf_engine_vllm = {
@@ -186,10 +413,14 @@ const struct wf_engine wf_engine_vllm = {
     .keys = keys,
     .key_count = sizeof keys / sizeof keys[0],
     .vocab_multiple = 64,
-    .tables = {{rows, sizeof rows / sizeof rows[0]}},
-    .aliases = aliases,
-    .alias_count = sizeof aliases / sizeof aliases[0],
+    .skipped_stacks = "mtp",
+    .rows = wf_vllm_rows,
+    .row_count = WF_VLLM_ROWS,
+    .aliases = wf_vllm_aliases,
+    .alias_count = WF_VLLM_ALIASES,
+    .check_recipe = check_recipe,
     .check = check,
     .chunks = chunks,
     .coordinates = coordinates,
+    .experts = experts,
 };
