@@ -44,7 +44,8 @@ struct part {
     const struct wf_param *param;
     struct wf_nest data; /* parameter -> that tensor */
     uint64_t rows, columns, padded, padded_columns;
-    uint64_t units; /* indivisible; 0: rows */
+    uint64_t units;    /* indivisible; 0: rows */
+    uint32_t row_axes; /* of data; the others are the columns' */
 };
 
 struct maker {
@@ -68,12 +69,16 @@ struct maker {
 
 struct factor {
     uint64_t size, low, count;
+    bool repeats;
 };
 
-/* "EXPR", "EXPR@N" or "EXPR@LO:HI". */
+/* "EXPR", "EXPR@N", "EXPR@LO:HI" or "*EXPR". */
 static enum wf_status read_factor(struct maker *m, const char *text, size_t len, struct factor *out)
 {
     struct wf_row_at at = *m->at;
+    out->repeats = len > 0 && *text == '*';
+    text += out->repeats;
+    len -= out->repeats;
     const char *mark = memchr(text, '@', len);
     size_t size_len = mark ? (size_t)(mark - text) : len;
     enum wf_status status = wf_expr_eval(text, size_len, wf_row_lookup, &at, &out->size, m->error);
@@ -92,7 +97,7 @@ static enum wf_status read_factor(struct maker *m, const char *text, size_t len,
     } else {
         high = out->low + 1;
     }
-    if (status == WF_OK && (out->low > high || high > out->size)) {
+    if (status == WF_OK && (out->low > high || high > out->size || out->repeats)) {
         return wf_error_set(m->error, WF_INVALID,
                             "%s: the share %.*s takes %" PRIu64 " to %" PRIu64 " of %" PRIu64,
                             m->bound->name, (int)len, text, out->low, high, out->size);
@@ -101,47 +106,69 @@ static enum wf_status read_factor(struct maker *m, const char *text, size_t len,
     return status;
 }
 
-/* Factors the rows of the part's parameter and takes the share. */
-static enum wf_status take_share(struct maker *m, const struct wf_row_part *text, struct part *part)
+/* Factors one dimension of the part's parameter, of `size` steps of `step` elements, and adds the
+ * share's axes. Gives how many there are then. */
+static enum wf_status factor_dimension(struct maker *m, struct part *part, const char *text,
+                                       uint64_t size, uint64_t step, uint64_t *count_out)
 {
+    const char *at = text, *item;
+    size_t len;
+    uint64_t product = 1;
     struct factor factors[WF_FACTORS_MAX];
     uint32_t count = 0;
-    uint64_t product = 1;
+    enum wf_status status = WF_OK;
+    while (status == WF_OK && count < WF_FACTORS_MAX && wf_expr_next(&at, ',', &item, &len)) {
+        status = read_factor(m, item, len, &factors[count]);
+        uint64_t own = factors[count].repeats ? 1 : factors[count].size;
+        if (status == WF_OK && __builtin_mul_overflow(product, own, &product)) {
+            product = 0;
+        }
+        count++;
+    }
+    if (status != WF_OK) {
+        return status;
+    }
+    if (product != size || count == 0 || part->data.axis_count + count > WF_AXES_MAX) {
+        return wf_error_set(m->error, WF_INVALID,
+                            "%s: the factors (%s) of %s make %" PRIu64 ", it has %" PRIu64,
+                            m->bound->name, text, part->param->name, product, size);
+    }
+    uint64_t rest = size;
+    *count_out = 1;
+    for (uint32_t i = 0; i < count; i++) {
+        rest /= factors[i].repeats ? 1 : factors[i].size;
+        *count_out *= factors[i].count;
+        part->data.param_first += factors[i].low * rest * step;
+        part->data.axes[part->data.axis_count++] =
+            (struct wf_axis){factors[i].count, factors[i].repeats ? 0 : rest * step, 0};
+    }
+    return WF_OK;
+}
+
+/* Takes the share that the part's text says of its parameter: factors of rows; of columns. */
+static enum wf_status take_share(struct maker *m, const struct wf_row_part *text, struct part *part)
+{
     char *copy = strndup(text->share, text->share_len);
     if (!copy) {
         return wf_error_set(m->error, WF_NO_MEMORY, "no memory for a layout");
     }
-    const char *at = copy, *item;
-    size_t len;
-    enum wf_status status = WF_OK;
-    while (status == WF_OK && count < WF_FACTORS_MAX && wf_expr_next(&at, ',', &item, &len)) {
-        status = read_factor(m, item, len, &factors[count]);
-        if (status == WF_OK && __builtin_mul_overflow(product, factors[count++].size, &product)) {
-            product = 0;
-        }
+    uint64_t columns = part->columns;
+    char *behind = strchr(copy, ';');
+    if (behind) {
+        *behind++ = '\0';
+    }
+    part->data.axis_count = 0;
+    enum wf_status status =
+        factor_dimension(m, part, copy, part->param->shape[0], columns, &part->rows);
+    part->units = part->data.axes[0].count;
+    part->row_axes = part->data.axis_count;
+    if (status == WF_OK && behind) {
+        status = factor_dimension(m, part, behind, columns, 1, &part->columns);
+    } else if (status == WF_OK) {
+        part->data.axes[part->data.axis_count++] = (struct wf_axis){columns, 1, 0};
     }
     free(copy);
-    if (status != WF_OK) {
-        return status;
-    }
-    if (product != part->param->shape[0]) {
-        return wf_error_set(m->error, WF_INVALID,
-                            "%s: the factors (%.*s) of %s make %" PRIu64 " rows, it has %" PRIu64,
-                            m->bound->name, (int)text->share_len, text->share, part->param->name,
-                            product, part->param->shape[0]);
-    }
-    uint64_t step = part->param->shape[0] * part->columns, rows = 1;
-    part->data.axis_count = 0;
-    part->units = factors[0].count;
-    for (uint32_t i = 0; i < count; i++) {
-        step /= factors[i].size;
-        rows *= factors[i].count;
-        part->data.param_first += factors[i].low * step;
-        part->data.axes[part->data.axis_count++] = (struct wf_axis){factors[i].count, step, 0};
-    }
-    part->rows = rows;
-    part->data.axes[part->data.axis_count++] = (struct wf_axis){part->columns, 1, 0};
-    return WF_OK;
+    return status;
 }
 
 static uint64_t round_up(uint64_t value, uint64_t multiple)
@@ -183,6 +210,7 @@ static enum wf_status make_part(struct maker *m, uint32_t index, const struct wf
         status = take_share(m, text, part);
     } else {
         part->data.axis_count = 2;
+        part->row_axes = 1;
         part->data.axes[0] = (struct wf_axis){part->rows, part->columns, 0};
         part->data.axes[1] = (struct wf_axis){part->columns, 1, 0};
         status = wf_row_eval(m->at, unit, 0, &part->units, m->error);
@@ -197,12 +225,14 @@ static enum wf_status make_part(struct maker *m, uint32_t index, const struct wf
                               param->name, part->columns);
     }
     /* Steps on the side of the part's own tensor: its rows one after the other. */
-    int64_t step = (int64_t)(part->padded_columns * m->elem_bytes);
-    for (uint32_t axis = part->data.axis_count - 1; axis-- > 0;) {
+    int64_t step = m->elem_bytes;
+    for (uint32_t axis = part->data.axis_count; axis-- > 0;) {
+        if (axis + 1 == part->row_axes) {
+            step = (int64_t)(part->padded_columns * m->elem_bytes);
+        }
         part->data.axes[axis].tensor_step = step;
         step *= (int64_t)part->data.axes[axis].count;
     }
-    part->data.axes[part->data.axis_count - 1].tensor_step = m->elem_bytes;
     return status;
 }
 

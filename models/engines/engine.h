@@ -14,7 +14,9 @@
  * A part in brackets is a share of the parameter's rows: the rows are factored, and of a factor
  * "@LO:HI" takes a range and "@N" one: "qkvz(gk, 2*ek+2*gv/gk*ev@0:ek)" is q of Qwen3-Next's fused
  * parameter, "q(nq, 2@1, d)" the gates of a gated q. What is taken of the first factor is what the
- * part is counted in (its unit); without brackets the family's row says that.
+ * part is counted in (its unit); without brackets the family's row says that. A factor "*N" repeats
+ * what is before it N times: "scale(I / 128, *2)" is every row twice; factors of the columns follow
+ * a semicolon, "scale(I / 128, *2; H / 128, *2)".
  *
  * Groups. The rows of each part are divided into `groups` equal shares and the tensor is, for each
  * group, that group's share of part 0, then of part 1, ... One group is plain stacking; nk groups

@@ -103,25 +103,25 @@ const struct wf_engine_row wf_vllm_rows[] = {
     ROWS("sinks"),
     /* Scales of the attention of an fp8 model until they are calibrated; the hook removes them.
      * Attention over latents has none. */
-    {.name = "{layers}self_attn.attn.q_scale",
+    {.name = "{dir}attn.q_scale",
      .parts = "k_scale",
      .when = "stage.load",
      .shape = "",
      .dtype = "model",
      .kind = WF_ROW_KEEP},
-    {.name = "{layers}self_attn.attn.k_scale",
+    {.name = "{dir}attn.k_scale",
      .parts = "k_scale",
      .when = "stage.load",
      .shape = "",
      .dtype = "model",
      .kind = WF_ROW_KEEP},
-    {.name = "{layers}self_attn.attn.v_scale",
+    {.name = "{dir}attn.v_scale",
      .parts = "k_scale",
      .when = "stage.load",
      .shape = "",
      .dtype = "model",
      .kind = WF_ROW_KEEP},
-    {.name = "{layers}self_attn.attn.prob_scale",
+    {.name = "{dir}attn.prob_scale",
      .parts = "k_scale",
      .when = "stage.load",
      .shape = "",
@@ -258,12 +258,12 @@ const struct wf_engine_row wf_vllm_rows[] = {
 };
 _Static_assert(COUNT(wf_vllm_rows) == WF_VLLM_ROWS, "count them in vllm_rows.h");
 
-#define SHARED "{layers}mlp.experts._shared_experts._layer."
+#define SHARED "{top}model.layers.{i}.mlp.experts._shared_experts._layer."
 
 /* The runner of the experts holds the correction bias and the shared experts a second time
  * [layers/fused_moe/runner/moe_runner.py]. */
 const struct wf_engine_alias wf_vllm_aliases[] = {
-    {"embedding", "lm_head.weight", "heads && tied"},
+    {"embedding", "{top}lm_head.weight", "heads && tied"},
     {"router_correction", "{dir}experts.routed_experts.e_score_correction_bias", NULL},
     {"shared_gate", SHARED "gate_up_proj.weight", NULL},
     {"shared_gate_scale", SHARED "gate_up_proj." SCALE, NULL},
