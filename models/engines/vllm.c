@@ -242,11 +242,12 @@ static enum wf_status check_stage(const struct wf_model *model, const struct wf_
                             "weights and scales on the device; write before the hook "
                             "(stage=load) and let it run");
     }
-    if (moe && recipe->own[WF_VLLM_MOE_BACKEND] == WF_VLLM_AUTO) {
+    uint32_t backend = recipe->own[WF_VLLM_MOE_BACKEND];
+    if (moe && (backend == WF_VLLM_AUTO || backend > WF_VLLM_FLASHINFER_TRTLLM)) {
         return wf_error_set(error, WF_UNSUPPORTED,
-                            "stage=post with experts needs moe_backend (triton, "
-                            "flashinfer_cutlass or flashinfer_trtllm): what the hook leaves in "
-                            "them depends on it");
+                            "stage=post with experts needs moe_backend triton, "
+                            "flashinfer_cutlass or flashinfer_trtllm: what the hook leaves in "
+                            "them depends on it, and is not known for others");
     }
     if (wf_model_size(model, "fp8") && recipe->own[WF_VLLM_DEEP_GEMM] != WF_VLLM_GEMM_OFF) {
         return wf_error_set(error, WF_UNSUPPORTED,

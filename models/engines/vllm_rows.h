@@ -24,7 +24,9 @@ enum wf_vllm_own {
 enum { WF_VLLM_LINEAR, WF_VLLM_ROUND_ROBIN };
 enum { WF_VLLM_LOAD, WF_VLLM_POST };
 enum { WF_VLLM_AUTO, WF_VLLM_TRITON, WF_VLLM_FLASHINFER_CUTLASS, WF_VLLM_FLASHINFER_TRTLLM };
-#define WF_VLLM_MOE_BACKENDS "auto|triton|flashinfer_cutlass|flashinfer_trtllm"
+/* The last ones leave before the hook what triton leaves; what they leave after it is not known. */
+#define WF_VLLM_MOE_BACKENDS \
+    "auto|triton|flashinfer_cutlass|flashinfer_trtllm|deep_gemm|cutlass|marlin"
 enum { WF_VLLM_GEMM_UNSAID, WF_VLLM_GEMM_OFF };
 
 #endif

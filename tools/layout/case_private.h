@@ -45,4 +45,24 @@ enum wf_status wf_case_need_text(struct json_object *object, const char *key, co
                                  size_t *len_out, struct wf_error *error);
 bool wf_case_is_true(struct json_object *value);
 
+/* What an option of an engine becomes: its number, its text, or `value` (1) for true, at `key` of
+ * the SPEC. With a `word` only that text is known, and becomes `value`. Without a key: nothing. */
+struct wf_case_option {
+    const char *name; /* "engine_options.eplb_config.num_redundant_experts" */
+    const char *key, *word, *value;
+};
+/* Every member of `map` (which stands at `path`, and may be NULL); one without a row is refused. */
+enum wf_status wf_case_put_options(struct wf_case_spec *spec, struct json_object *map,
+                                   const char *path, const struct wf_case_option *options,
+                                   size_t count, struct wf_error *error);
+/* "model_dtype". */
+enum wf_status wf_case_put_dtype(struct wf_case_spec *spec, struct json_object *root,
+                                 struct wf_error *error);
+/* "stage": before or after the hooks that rewrite weights. */
+enum wf_status wf_case_put_stage(struct wf_case_spec *spec, struct json_object *root,
+                                 struct wf_error *error);
+/* "quant_methods": one that is not known is refused. */
+enum wf_status wf_case_check_methods(struct json_object *root, const char *const *known,
+                                     size_t count, struct wf_error *error);
+
 #endif
