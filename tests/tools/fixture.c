@@ -38,6 +38,12 @@ static void read_case(struct fixture *fixture)
     cr_assert_eq(wf_json_get_u64(parallel, "pp", 1, 64, &pp, NULL), WF_OK);
     fixture->tp = (uint32_t)tp;
     fixture->pp = (uint32_t)pp;
+    fixture->sglang = strstr(fixture->folder, "/sglang-") != NULL;
+    fixture->ep = 1;
+    for (const char *ep = fixture->folder; (ep = strstr(ep, "ep")) != NULL; ep += 2) {
+        unsigned size = 0; /* of "tp4ep4"; not that of "deepseek" */
+        fixture->ep = sscanf(ep, "ep%u", &size) == 1 ? size : fixture->ep;
+    }
     json_object_put(root);
     free(text);
 }
@@ -111,7 +117,8 @@ void fixture_rank_open(const struct fixture *fixture, uint32_t rank, struct fixt
     for (char *line = strtok_r(text, "\n", &save); line != NULL;
          line = strtok_r(NULL, "\n", &save)) {
         char *fields = NULL;
-        if (line[0] == '#' || strncmp(line, "alias\t", 6) == 0) {
+        if (line[0] == '#' || strncmp(line, "alias\t", 6) == 0 ||
+            strncmp(line, "buffer:", 7) == 0) { /* derived, and not read from a checkpoint */
             continue;
         }
         struct fixture_tensor *tensor = &out->tensors[out->count++];

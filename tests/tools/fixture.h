@@ -7,6 +7,7 @@
 #ifndef WEFT_TESTS_TOOLS_FIXTURE_H
 #define WEFT_TESTS_TOOLS_FIXTURE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "models/config.h"
@@ -14,7 +15,8 @@
 struct fixture {
     char folder[128];
     struct wf_model *model;
-    uint32_t tp, pp;
+    uint32_t tp, pp, ep;
+    bool sglang;
     uint32_t params[256]; /* of the fixture's numbers: index in the model */
 };
 
@@ -31,7 +33,7 @@ struct fixture_tensor {
 };
 
 struct fixture_rank {
-    struct fixture_tensor tensors[128];
+    struct fixture_tensor tensors[256];
     uint32_t count;
 };
 

@@ -84,5 +84,8 @@ struct wf_verify_place live_place(const struct fixture *fixture, uint32_t rank)
     return (struct wf_verify_place){.tp = fixture->tp,
                                     .tp_rank = rank % fixture->tp,
                                     .pp = fixture->pp,
-                                    .pp_rank = rank / fixture->tp};
+                                    .pp_rank = rank / fixture->tp,
+                                    .ep = fixture->ep,
+                                    .ep_rank = fixture->ep > 1 ? rank % fixture->tp : 0,
+                                    .sglang = fixture->sglang};
 }

@@ -12,7 +12,7 @@ struct wf_checkpoint *live_checkpoint(const struct fixture *fixture, const char 
 struct live_rank {
     struct fixture_rank described;
     enum wf_dtype dtype;
-    uint8_t *memory[128]; /* one for each tensor; owned */
+    uint8_t *memory[256]; /* one for each tensor; owned */
 };
 void live_rank_open(struct live_rank *live, const struct fixture *fixture, uint32_t rank,
                     enum wf_dtype dtype, uint64_t steps);

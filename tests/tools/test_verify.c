@@ -12,8 +12,11 @@
 #include "tools/check/verify.h"
 
 static const char *const cases[] = {
-    "vllm-llama-tp1", "vllm-llama-tp2pp2-tied",    "vllm-qwen2-tp2-bias",
-    "vllm-qwen3-tp2", "vllm-qwen3-tp8-tied-kvrep",
+    "vllm-llama-tp1",       "vllm-llama-tp2pp2-tied",    "vllm-qwen2-tp2-bias",
+    "vllm-qwen3-tp2",       "vllm-qwen3-tp8-tied-kvrep", "vllm-qwen3moe-tp4",
+    "vllm-qwen3next-tp2",   "vllm-deepseekv3-tp2",       "vllm-glm4moe-tp4",
+    "sglang-qwen3-tp2",     "sglang-qwen3moe-tp4",       "sglang-qwen3moe-tp4ep4",
+    "sglang-qwen3next-tp2",
 };
 #define CASES (sizeof cases / sizeof cases[0])
 
@@ -212,10 +215,14 @@ Test(verify, refusals)
         struct wf_verify_place place;
         const char *expected;
     } places[] = {
-        {"heads do not divide", {3, 0, 1, 0}, "tp=3 does not divide"},
-        {"rank out of range", {2, 2, 1, 0}, "no such place"},
-        {"no ranks", {0, 0, 1, 0}, "no such place"},
-        {"more stages than layers", {1, 0, 3, 0}, "no such place"},
+        {"heads do not divide",
+         {.tp = 3, .tp_rank = 0, .pp = 1, .pp_rank = 0},
+         "tp=3 does not divide"},
+        {"rank out of range", {.tp = 2, .tp_rank = 2, .pp = 1, .pp_rank = 0}, "no such place"},
+        {"no ranks", {.tp = 0, .tp_rank = 0, .pp = 1, .pp_rank = 0}, "no such place"},
+        {"more stages than layers",
+         {.tp = 1, .tp_rank = 0, .pp = 3, .pp_rank = 0},
+         "no such place"},
     };
     char folder[FOLDER_PATH_MAX], path[2 * FOLDER_PATH_MAX];
     struct fixture fixture;
@@ -273,7 +280,7 @@ Test(verify, stages_split_as_vllm_splits_them)
         }
         for (uint32_t stage = 0; stage < splits[i].pp; stage++) {
             struct wf_verify *verify = NULL;
-            struct wf_verify_place place = {1, 0, splits[i].pp, stage};
+            struct wf_verify_place place = {.tp = 1, .pp = splits[i].pp, .pp_rank = stage};
             uint64_t layers = 0;
             cr_assert_eq(wf_verify_open(&nothing, model, &place, &verify, NULL), WF_OK);
             for (uint32_t t = 0; t < wf_verify_tensor_count(verify); t++) {

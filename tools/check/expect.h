@@ -1,19 +1,19 @@
-/* expect.h - the recipe that verify.c executes: what each live tensor of a vLLM rank is made of.
+/* expect.h - the recipe that verify.c executes: what each live tensor of an engine's rank is made
+ * of.
  *
- * A live tensor is a matrix (a vector is one column). vLLM's loaders put rectangles of checkpoint
- * tensors into it, one below the other and each as wide as it; rows that no rectangle fills are
- * padding and zero.
+ * A live tensor is a matrix (a vector is one column; of more dimensions the last is the columns).
+ * The engines' loaders put rectangles of checkpoint tensors into it, one below the other and each
+ * as wide as it; rows that no rectangle fills are padding and zero.
  */
 #ifndef WEFT_TOOLS_CHECK_EXPECT_H
 #define WEFT_TOOLS_CHECK_EXPECT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "models/config.h"
 #include "runtime/status.h"
 #include "tools/check/verify.h"
-
-enum { WF_EXPECT_RECTS_MAX = 3 };
 
 struct wf_expect_rect {
     uint32_t param;
@@ -26,8 +26,8 @@ struct wf_expect_rect {
 struct wf_expect_tensor {
     char name[WF_NAME_MAX];
     uint64_t rows, columns;
-    struct wf_expect_rect rects[WF_EXPECT_RECTS_MAX]; /* by live_row */
-    uint32_t rect_count;
+    struct wf_expect_rect *rects; /* by live_row; owned */
+    uint32_t rect_count, rect_capacity;
 };
 
 struct wf_expect {
@@ -39,5 +39,28 @@ struct wf_expect {
 enum wf_status wf_expect_init(struct wf_expect *expect, const struct wf_model *model,
                               const struct wf_verify_place *place, struct wf_error *error);
 void wf_expect_fini(struct wf_expect *expect);
+
+/* --- for expect_layer.c ---------------------------------------------------------------------- */
+
+struct wf_expect_builder {
+    struct wf_expect *expect;
+    const struct wf_model *model;
+    struct wf_verify_place place;
+    bool *asked; /* which parameters a loader has asked for */
+    struct wf_error *error;
+};
+
+/* The parameter's index, or UINT32_MAX: some models have it and some have not. */
+uint32_t wf_expect_find(struct wf_expect_builder *b, const char *layer, const char *name);
+uint64_t wf_expect_rows(const struct wf_expect_builder *b, uint32_t param);
+uint64_t wf_expect_columns(const struct wf_expect_builder *b, uint32_t param);
+/* A new live tensor, of which rectangles are then put. Gives its number. */
+enum wf_status wf_expect_add(struct wf_expect_builder *b, const char *layer, const char *name,
+                             uint64_t columns, uint32_t *tensor_out);
+/* Puts rows [row, row + rows) and the columns from `column` of a parameter below what is there. */
+enum wf_status wf_expect_put(struct wf_expect_builder *b, uint32_t tensor, uint32_t param,
+                             uint64_t row, uint64_t rows, uint64_t column);
+/* Everything of one layer, whose names begin with `layer` ("model.layers.3."). */
+enum wf_status wf_expect_layer(struct wf_expect_builder *b, const char *layer);
 
 #endif

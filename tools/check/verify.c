@@ -221,11 +221,11 @@ static enum wf_status check_live(const struct wf_verify *verify,
 {
     uint64_t elements = tensor->rows * tensor->columns;
     if (!wf_step_supports(live->dtype) || live->bytes != elements * wf_dtype_bytes(live->dtype)) {
-        return wf_error_set(error, WF_MISMATCH,
-                            "tensor %s has %" PRIu64 " bytes of %s; vLLM's loaders would make it "
-                            "%" PRIu64 " x %" PRIu64,
-                            tensor->name, live->bytes, wf_dtype_name(live->dtype), tensor->rows,
-                            tensor->columns);
+        return wf_error_set(
+            error, WF_MISMATCH,
+            "tensor %s has %" PRIu64 " bytes of %s; the engine's loaders would make it "
+            "%" PRIu64 " x %" PRIu64,
+            tensor->name, live->bytes, wf_dtype_name(live->dtype), tensor->rows, tensor->columns);
     }
     for (uint32_t i = 0; i < tensor->rect_count; i++) {
         enum wf_dtype dtype = verify->checkpoint->entries[tensor->rects[i].param].dtype;

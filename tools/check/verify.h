@@ -1,11 +1,13 @@
-/* verify.h - what a vLLM rank must hold, computed from the checkpoint's files by another way.
+/* verify.h - what a rank of vLLM or SGLang must hold, computed from the checkpoint's files by
+ * another way.
  *
- * The element check of a run. It imitates what vLLM's own weight loaders do with each tensor of a
- * checkpoint (take a rank's rows of q, k, v, gate and up one below the other; a rank's columns of
- * o_proj and down_proj; a rank's rows of the padded vocabulary, zeros below), and shares nothing
- * with the code that moves weights: no layouts, pieces, plans, casts. It knows only the model's
- * sizes and names (models/config.h) and reads the checkpoint's files. Tested against layouts that
- * vLLM itself produced (tests/golden/real/vllm-*).
+ * The element check of a run. It imitates what the engines' own weight loaders do with each tensor
+ * of a checkpoint (take a rank's rows of q, k, v, gate and up one below the other; a rank's columns
+ * of o_proj and down_proj; experts one below the other; a rank's rows of the padded vocabulary,
+ * zeros below), and shares nothing with the code that moves weights: no layouts, pieces, plans,
+ * casts. It knows only the model's sizes and names (models/config.h) and reads the checkpoint's
+ * files. Tested against layouts that the engines themselves produced (tests/golden/real). What it
+ * does not know it refuses; it covers less than layouts do.
  *
  * Read-only after open: any number of threads may check different tensors at once. Memory: about 2
  * MiB for each call in progress.
@@ -25,6 +27,8 @@ struct wf_verify;
 
 struct wf_verify_place {
     uint32_t tp, tp_rank, pp, pp_rank;
+    uint32_t ep, ep_rank; /* ranks over which experts are dealt out whole; 0 or 1: each is cut */
+    bool sglang;          /* else vLLM */
 };
 
 /* `checkpoint` and `model` are borrowed for the life of *out; INVALID names the size that does not
@@ -34,7 +38,7 @@ enum wf_status wf_verify_open(const struct wf_checkpoint *checkpoint, const stru
                               struct wf_error *error);
 void wf_verify_free(struct wf_verify *verify); /* NULL is fine */
 
-/* The rank's tensors under vLLM's names, each buffer once (a tied head is the embedding). */
+/* The rank's tensors under the engine's names, each buffer once (a tied head is the embedding). */
 uint32_t wf_verify_tensor_count(const struct wf_verify *verify);
 const char *wf_verify_tensor_name(const struct wf_verify *verify, uint32_t tensor); /* borrowed */
 uint64_t wf_verify_tensor_elements(const struct wf_verify *verify, uint32_t tensor);

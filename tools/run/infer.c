@@ -355,11 +355,30 @@ static void asked_to_end(void *user)
 
 /* --- the whole
  * ------------------------------------------------------------------------------------------ */
+/* A tensor that is written and not checked would make "no wrong elements" a half-truth. */
+static enum wf_status check_all_checked(const struct infer *r, struct wf_error *error)
+{
+    for (uint32_t t = 0; t < r->layout->tensor_count; t++) {
+        const struct wf_tensor *tensor = &r->layout->tensors[t];
+        bool found = tensor->kind != WF_TENSOR_WEIGHTS;
+        for (uint32_t i = 0; i < wf_verify_tensor_count(r->verify) && !found; i++) {
+            found = wf_layout_find(r->layout, wf_verify_tensor_name(r->verify, i),
+                                   strlen(wf_verify_tensor_name(r->verify, i))) == t;
+        }
+        if (!found) {
+            return wf_error_set(error, WF_UNSUPPORTED,
+                                "the element check does not know %s; set policy.validate_every to "
+                                "0 to run without it",
+                                tensor->name);
+        }
+    }
+    return WF_OK;
+}
+
 static enum wf_status prepare(struct infer *r, struct wf_error *error)
 {
     const struct wf_recipe *recipe = &r->setup->infer[r->place.group];
-    struct wf_coordinates at = wf_recipe_coordinates(recipe, r->place.group_rank);
-    struct wf_verify_place place = {recipe->tp, at.tp, recipe->pp, at.pp};
+    struct wf_verify_place place = wf_run_verify_place(r->setup, r->options->rank);
     struct wf_checkpoint_options checks = {.extras_refuse = r->setup->job.policy.extras_refuse};
     enum wf_status status =
         wf_layout_derive(r->setup->model, recipe, r->place.group_rank, &r->layout, error);
@@ -369,6 +388,9 @@ static enum wf_status prepare(struct infer *r, struct wf_error *error)
     }
     if (status == WF_OK) {
         status = wf_verify_open(r->checkpoint, r->setup->model, &place, &r->verify, error);
+    }
+    if (status == WF_OK) {
+        status = check_all_checked(r, error);
     }
     return status == WF_OK ? wf_run_memory_new(r->layout, true, &r->memory, error) : status;
 }

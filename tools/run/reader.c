@@ -158,10 +158,7 @@ static struct wf_verify_place place_of(const struct engine_reader *e, uint32_t e
     while (wf_run_place(e->setup, first).engine != e->options->rank) {
         first++;
     }
-    struct wf_run_place place = wf_run_place(e->setup, first + engine_rank);
-    const struct wf_recipe *recipe = &e->setup->infer[place.group];
-    struct wf_coordinates at = wf_recipe_coordinates(recipe, place.group_rank);
-    return (struct wf_verify_place){recipe->tp, at.tp, recipe->pp, at.pp};
+    return wf_run_verify_place(e->setup, first + engine_rank);
 }
 
 static enum wf_status find_tensors(struct read_rank *rank, const struct wf_reader_tensor *table,

@@ -153,10 +153,11 @@ static enum wf_status try_layout(const struct wf_run_setup *setup, const struct 
 static enum wf_status add_group(struct wf_run_setup *setup, const struct wf_recipe *recipe,
                                 struct wf_error *error)
 {
-    /* What stands in for inference here, and what checks it, knows one engine. */
-    if (strcmp(recipe->engine->name, "vllm") != 0) {
+    /* What stands in for inference here, and what checks it, knows two engines. */
+    if (strcmp(recipe->engine->name, "vllm") != 0 && strcmp(recipe->engine->name, "sglang") != 0) {
         return wf_error_set(error, WF_UNSUPPORTED,
-                            "expected a vllm engine, the one that weft run can check, found %s",
+                            "expected vllm or sglang, the engines that weft run can check, found "
+                            "%s",
                             recipe->engine->name);
     }
     uint64_t world = wf_recipe_world(recipe);
@@ -276,4 +277,18 @@ struct wf_run_place wf_run_place(const struct wf_run_setup *setup, uint32_t infe
     }
     WF_ASSERT(!"an infer rank beyond the job's");
     return place;
+}
+
+struct wf_verify_place wf_run_verify_place(const struct wf_run_setup *setup, uint32_t infer_rank)
+{
+    struct wf_run_place place = wf_run_place(setup, infer_rank);
+    const struct wf_recipe *recipe = &setup->infer[place.group];
+    struct wf_coordinates at = wf_recipe_coordinates(recipe, place.group_rank);
+    return (struct wf_verify_place){.tp = recipe->tp,
+                                    .tp_rank = at.tp,
+                                    .pp = recipe->pp,
+                                    .pp_rank = at.pp,
+                                    .ep = at.group[WF_GROUP_EP].size,
+                                    .ep_rank = at.group[WF_GROUP_EP].rank,
+                                    .sglang = strcmp(recipe->engine->name, "sglang") == 0};
 }

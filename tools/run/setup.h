@@ -12,6 +12,7 @@
 #include "models/config.h"
 #include "models/recipe.h"
 #include "runtime/status.h"
+#include "tools/check/verify.h"
 
 struct wf_run_setup {
     struct wf_job_file job;
@@ -43,5 +44,7 @@ enum wf_status wf_run_setup_make(const struct wf_run_setup *setup, struct wf_err
 enum wf_status wf_run_setup_try(const struct wf_run_setup *setup, struct wf_error *error);
 void wf_run_setup_fini(struct wf_run_setup *setup);
 struct wf_run_place wf_run_place(const struct wf_run_setup *setup, uint32_t infer_rank);
+/* The same for the element check. */
+struct wf_verify_place wf_run_verify_place(const struct wf_run_setup *setup, uint32_t infer_rank);
 
 #endif

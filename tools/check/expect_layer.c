@@ -1,0 +1,399 @@
+/* expect_layer.c - one layer as the engines' loaders fill it: attention of each kind, and experts.
+ *
+ * Sources of the rules (vLLM 0.33.0, SGLang 0.5.23 where it is not alike): layers/linear.py
+ * QKVParallelLinear, MergedColumnParallelLinear, RowParallelLinear (rows and columns of a rank, a
+ * KV head kept by several ranks); models/deepseek_v2.py (fused_qkv_a_proj whole on every rank,
+ * named
+ * ..._with_mqa in SGLang); models/qwen3_next.py (in_proj_qkvz and in_proj_ba by rows, conv1d by its
+ * three parts; SGLang's attention stands in the layer itself); layers/fused_moe (w13: gate, then
+ * up; an expert's rows and columns over the TP ranks without expert parallelism, else contiguous
+ * whole experts).
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/check/expect.h"
+
+static enum wf_status divide(struct wf_expect_builder *b, uint64_t size, const char *what,
+                             uint64_t *part_out)
+{
+    if (size % b->place.tp != 0) {
+        return wf_error_set(b->error, WF_INVALID, "%s is %" PRIu64 ", which tp=%u does not divide",
+                            what, size, b->place.tp);
+    }
+    *part_out = size / b->place.tp;
+    return WF_OK;
+}
+
+static enum wf_status need(struct wf_expect_builder *b, const char *layer, const char *name,
+                           uint32_t *param_out)
+{
+    *param_out = wf_expect_find(b, layer, name);
+    if (*param_out == WF_NONE) {
+        return wf_error_set(b->error, WF_UNSUPPORTED, "the model has no \"%s%s\"", layer, name);
+    }
+    return WF_OK;
+}
+
+/* --- linears --------------------------------------------------------------------------------- */
+
+/* A tensor that every rank has whole. An absent one is no error. */
+static enum wf_status add_whole(struct wf_expect_builder *b, const char *layer, const char *name,
+                                const char *live_name)
+{
+    uint32_t param = wf_expect_find(b, layer, name), tensor = 0;
+    if (param == WF_NONE) {
+        return WF_OK;
+    }
+    enum wf_status status =
+        wf_expect_add(b, layer, live_name, wf_expect_columns(b, param), &tensor);
+    return status == WF_OK ? wf_expect_put(b, tensor, param, 0, wf_expect_rows(b, param), 0)
+                           : status;
+}
+
+/* The same rows of each of up to three tensors, those of one rank, one below the other. */
+static enum wf_status add_rows(struct wf_expect_builder *b, const char *layer,
+                               const char *const *names, const char *live_name)
+{
+    uint32_t tensor = 0;
+    enum wf_status status = WF_OK;
+    for (size_t i = 0; i < 3 && names[i] != NULL && status == WF_OK; i++) {
+        uint32_t param = 0;
+        uint64_t part = 0;
+        status = need(b, layer, names[i], &param);
+        if (status == WF_OK) {
+            status = divide(b, wf_expect_rows(b, param), names[i], &part);
+        }
+        if (status == WF_OK && i == 0) {
+            status = wf_expect_add(b, layer, live_name, wf_expect_columns(b, param), &tensor);
+        }
+        if (status == WF_OK) {
+            status = wf_expect_put(b, tensor, param, b->place.tp_rank * part, part, 0);
+        }
+    }
+    return status;
+}
+
+/* RowParallelLinear: all rows, a rank's columns. Its bias is whole on every rank. */
+static enum wf_status add_columns(struct wf_expect_builder *b, const char *layer,
+                                  const char *module, const char *live_module)
+{
+    char name[WF_NAME_MAX], live[WF_NAME_MAX];
+    uint32_t param = 0, tensor = 0;
+    uint64_t part = 0;
+    snprintf(name, sizeof name, "%s.weight", module);
+    snprintf(live, sizeof live, "%s.weight", live_module);
+    enum wf_status status = need(b, layer, name, &param);
+    if (status == WF_OK) {
+        status = divide(b, wf_expect_columns(b, param), module, &part);
+    }
+    if (status == WF_OK) {
+        status = wf_expect_add(b, layer, live, part, &tensor);
+    }
+    if (status == WF_OK) {
+        status =
+            wf_expect_put(b, tensor, param, 0, wf_expect_rows(b, param), b->place.tp_rank * part);
+    }
+    if (status != WF_OK) {
+        return status;
+    }
+    snprintf(name, sizeof name, "%s.bias", module);
+    snprintf(live, sizeof live, "%s.bias", live_module);
+    return add_whole(b, layer, name, live);
+}
+
+/* --- attention ------------------------------------------------------------------------------- */
+
+/* Where a rank's KV heads begin, and how many they are. */
+static enum wf_status kv_share(struct wf_expect_builder *b, uint64_t kv, uint64_t *first_out,
+                               uint64_t *count_out)
+{
+    uint32_t tp = b->place.tp;
+    if (kv >= tp) {
+        enum wf_status status = divide(b, kv, "the number of KV heads", count_out);
+        *first_out = b->place.tp_rank * *count_out;
+        return status;
+    }
+    if (kv == 0 || tp % kv != 0) {
+        return wf_error_set(b->error, WF_INVALID,
+                            "tp=%u is no multiple of the %" PRIu64 " KV heads", tp, kv);
+    }
+    *count_out = 1;
+    *first_out = b->place.tp_rank / (tp / kv);
+    return WF_OK;
+}
+
+/* QKVParallelLinear: a rank's rows of q (with their gates, if it has any), of k and of v. */
+static enum wf_status add_qkv(struct wf_expect_builder *b, const char *layer, const char *live,
+                              const char *what)
+{
+    static const char *const parts[] = {"q", "k", "v"};
+    char name[WF_NAME_MAX];
+    uint64_t heads[2] = {wf_model_size(b->model, "nq"), wf_model_size(b->model, "nk")};
+    uint64_t first[2] = {0, 0}, count[2] = {0, 0};
+    uint32_t tensor = 0;
+    enum wf_status status = divide(b, heads[0], "the number of query heads", &count[0]);
+    first[0] = b->place.tp_rank * count[0];
+    if (status == WF_OK) {
+        status = kv_share(b, heads[1], &first[1], &count[1]);
+    }
+    for (int i = 0; status == WF_OK && i < 3; i++) {
+        uint32_t param = 0;
+        bool kv = i > 0;
+        snprintf(name, sizeof name, "self_attn.%s_proj.%s", parts[i], what);
+        status = need(b, layer, name, &param);
+        if (status == WF_OK && i == 0) {
+            snprintf(name, sizeof name, "%sqkv_proj.%s", live, what);
+            status = wf_expect_add(b, layer, name, wf_expect_columns(b, param), &tensor);
+        }
+        if (status == WF_OK) {
+            uint64_t size = wf_expect_rows(b, param) / heads[kv]; /* of a head */
+            status = wf_expect_put(b, tensor, param, first[kv] * size, count[kv] * size, 0);
+        }
+    }
+    return status;
+}
+
+static enum wf_status add_attention(struct wf_expect_builder *b, const char *layer)
+{
+    /* SGLang's classes with delta nets have the attention's modules in the layer itself. */
+    bool bare = b->place.sglang && wf_model_size(b->model, "gk") > 0;
+    const char *live = bare ? "" : "self_attn.";
+    char name[WF_NAME_MAX];
+    static const char *const norms[] = {"self_attn.q_norm.weight", "self_attn.k_norm.weight"};
+    enum wf_status status = add_qkv(b, layer, live, "weight");
+    if (status == WF_OK && wf_expect_find(b, layer, "self_attn.q_proj.bias") != WF_NONE) {
+        status = add_qkv(b, layer, live, "bias");
+    }
+    if (status == WF_OK) {
+        snprintf(name, sizeof name, "%so_proj", live);
+        status = add_columns(b, layer, "self_attn.o_proj", name);
+    }
+    for (size_t i = 0; status == WF_OK && i < 2; i++) {
+        status = add_whole(b, layer, norms[i], norms[i] + (bare ? strlen("self_attn.") : 0));
+    }
+    return status;
+}
+
+/* q_a and kv_a, whole on every rank, one below the other. */
+static enum wf_status add_latent(struct wf_expect_builder *b, const char *layer)
+{
+    uint32_t q = 0, kv = 0, tensor = 0;
+    enum wf_status status = need(b, layer, "self_attn.q_a_proj.weight", &q);
+    if (status == WF_OK) {
+        status = need(b, layer, "self_attn.kv_a_proj_with_mqa.weight", &kv);
+    }
+    if (status == WF_OK) {
+        status = wf_expect_add(b, layer,
+                               b->place.sglang ? "self_attn.fused_qkv_a_proj_with_mqa.weight"
+                                               : "self_attn.fused_qkv_a_proj.weight",
+                               wf_expect_columns(b, q), &tensor);
+    }
+    if (status == WF_OK) {
+        status = wf_expect_put(b, tensor, q, 0, wf_expect_rows(b, q), 0);
+    }
+    return status == WF_OK ? wf_expect_put(b, tensor, kv, 0, wf_expect_rows(b, kv), 0) : status;
+}
+
+static enum wf_status add_mla(struct wf_expect_builder *b, const char *layer)
+{
+    static const char *const names[][2] = {{"self_attn.q_b_proj.weight", NULL},
+                                           {"self_attn.q_proj.weight", NULL},
+                                           {"self_attn.kv_b_proj.weight", NULL}};
+    static const char *const norms[] = {"self_attn.q_a_layernorm.weight",
+                                        "self_attn.kv_a_layernorm.weight"};
+    if (b->place.sglang) {
+        return wf_error_set(b->error, WF_UNSUPPORTED,
+                            "the element check does not know the absorbed matrices that SGLang "
+                            "keeps beside kv_b_proj");
+    }
+    enum wf_status status = wf_expect_find(b, layer, "self_attn.q_a_proj.weight") != WF_NONE
+                                ? add_latent(b, layer)
+                                : add_whole(b, layer, "self_attn.kv_a_proj_with_mqa.weight",
+                                            "self_attn.kv_a_proj_with_mqa.weight");
+    for (size_t i = 0; status == WF_OK && i < 3; i++) {
+        if (wf_expect_find(b, layer, names[i][0]) != WF_NONE) {
+            status = add_rows(b, layer, names[i], names[i][0]);
+        }
+    }
+    for (size_t i = 0; status == WF_OK && i < 2; i++) {
+        status = add_whole(b, layer, norms[i], norms[i]);
+    }
+    return status == WF_OK ? add_columns(b, layer, "self_attn.o_proj", "self_attn.o_proj") : status;
+}
+
+/* The channels of q, of k and of v, a rank's share of each. */
+static enum wf_status add_conv(struct wf_expect_builder *b, const char *layer)
+{
+    uint64_t keys = wf_model_size(b->model, "gk") * wf_model_size(b->model, "ek");
+    uint64_t values = wf_model_size(b->model, "gv") * wf_model_size(b->model, "ev");
+    const uint64_t sizes[] = {keys, keys, values};
+    uint64_t row = 0;
+    uint32_t param = 0, tensor = 0;
+    enum wf_status status = need(b, layer, "linear_attn.conv1d.weight", &param);
+    if (status == WF_OK) {
+        status = wf_expect_add(b, layer, "linear_attn.conv1d.weight", wf_expect_columns(b, param),
+                               &tensor);
+    }
+    for (int i = 0; status == WF_OK && i < 3; i++) {
+        uint64_t part = 0;
+        status = divide(b, sizes[i], "a delta net's part", &part);
+        if (status == WF_OK) {
+            status = wf_expect_put(b, tensor, param, row + b->place.tp_rank * part, part, 0);
+        }
+        row += sizes[i];
+    }
+    return status;
+}
+
+static enum wf_status add_delta_net(struct wf_expect_builder *b, const char *layer)
+{
+    static const char *const rows[][2] = {{"linear_attn.in_proj_qkvz.weight", NULL},
+                                          {"linear_attn.in_proj_ba.weight", NULL},
+                                          {"linear_attn.dt_bias", NULL},
+                                          {"linear_attn.A_log", NULL}};
+    enum wf_status status = add_conv(b, layer);
+    for (size_t i = 0; status == WF_OK && i < sizeof rows / sizeof rows[0]; i++) {
+        status = add_rows(b, layer, rows[i], rows[i][0]);
+    }
+    if (status == WF_OK) {
+        status = add_whole(b, layer, "linear_attn.norm.weight", "linear_attn.norm.weight");
+    }
+    return status == WF_OK ? add_columns(b, layer, "linear_attn.out_proj", "linear_attn.out_proj")
+                           : status;
+}
+
+/* --- experts --------------------------------------------------------------------------------- */
+
+/* The share of rows or columns of one expert that a rank has. */
+static enum wf_status expert_share(struct wf_expect_builder *b, uint64_t size, uint64_t *first_out,
+                                   uint64_t *count_out)
+{
+    *first_out = 0;
+    *count_out = size;
+    if (b->place.ep > 1) {
+        return WF_OK;
+    }
+    enum wf_status status = divide(b, size, "an expert's intermediate size", count_out);
+    *first_out = b->place.tp_rank * *count_out;
+    return status;
+}
+
+/* One matrix of one expert, below what is there. */
+static enum wf_status put_expert(struct wf_expect_builder *b, const char *layer, uint64_t expert,
+                                 const char *matrix, uint32_t tensor)
+{
+    char name[WF_NAME_MAX];
+    uint32_t param = 0;
+    uint64_t first = 0, count = 0;
+    bool down = strcmp(matrix, "down_proj") == 0;
+    snprintf(name, sizeof name, "mlp.experts.%" PRIu64 ".%s.weight", expert, matrix);
+    enum wf_status status = need(b, layer, name, &param);
+    if (status == WF_OK) {
+        uint64_t size = down ? wf_expect_columns(b, param) : wf_expect_rows(b, param);
+        status = expert_share(b, size, &first, &count);
+    }
+    if (status != WF_OK) {
+        return status;
+    }
+    if (!down) {
+        return wf_expect_put(b, tensor, param, first, count, 0);
+    }
+    b->expect->tensors[tensor].columns = count;
+    return wf_expect_put(b, tensor, param, 0, wf_expect_rows(b, param), first);
+}
+
+/* w13: of each expert here gate, then up; w2: down. */
+static enum wf_status add_experts(struct wf_expect_builder *b, const char *layer)
+{
+    uint64_t experts = wf_model_size(b->model, "E"), ep = b->place.ep > 0 ? b->place.ep : 1;
+    uint64_t each = experts / ep, first = b->place.ep_rank * each;
+    const char *dir = b->place.sglang ? "mlp.experts." : "mlp.experts.routed_experts.";
+    char name[WF_NAME_MAX];
+    uint32_t w13 = 0, w2 = 0;
+    if (experts % ep != 0) {
+        return wf_error_set(b->error, WF_UNSUPPORTED,
+                            "the element check knows equal shares of experts only, not %" PRIu64
+                            " over %" PRIu64,
+                            experts, ep);
+    }
+    snprintf(name, sizeof name, "%sw13_weight", dir);
+    enum wf_status status = wf_expect_add(b, layer, name, wf_model_size(b->model, "H"), &w13);
+    snprintf(name, sizeof name, "%sw2_weight", dir);
+    if (status == WF_OK) {
+        status = wf_expect_add(b, layer, name, 0, &w2); /* its columns are those of the experts */
+    }
+    for (uint64_t e = 0; status == WF_OK && e < experts; e++) {
+        static const char *const matrices[] = {"gate_proj", "up_proj", "down_proj"};
+        for (int m = 0; status == WF_OK && m < 3; m++) {
+            snprintf(name, sizeof name, "mlp.experts.%" PRIu64 ".%s.weight", e, matrices[m]);
+            bool here = e >= first && e < first + each;
+            if (here) {
+                status = put_expert(b, layer, e, matrices[m], m < 2 ? w13 : w2);
+            } else {
+                wf_expect_find(b, layer, name); /* another rank's */
+            }
+        }
+    }
+    return status;
+}
+
+/* `shared` is "mlp.shared_experts." or "mlp.shared_expert.", or "mlp." of a dense layer. */
+static enum wf_status add_mlp(struct wf_expect_builder *b, const char *layer, const char *dir)
+{
+    char gate[WF_NAME_MAX], up[WF_NAME_MAX], live[WF_NAME_MAX];
+    static const char *const whats[] = {"weight", "bias"};
+    enum wf_status status = WF_OK;
+    for (int i = 0; status == WF_OK && i < 2; i++) {
+        snprintf(gate, sizeof gate, "%sgate_proj.%s", dir, whats[i]);
+        snprintf(up, sizeof up, "%sup_proj.%s", dir, whats[i]);
+        snprintf(live, sizeof live, "%sgate_up_proj.%s", dir, whats[i]);
+        if (i == 0 || wf_expect_find(b, layer, gate) != WF_NONE) {
+            status = add_rows(b, layer, (const char *const[]){gate, up, NULL}, live);
+        }
+    }
+    snprintf(live, sizeof live, "%sdown_proj", dir);
+    return status == WF_OK ? add_columns(b, layer, live, live) : status;
+}
+
+static enum wf_status add_moe(struct wf_expect_builder *b, const char *layer)
+{
+    static const char *const whole[] = {"mlp.gate.weight", "mlp.gate.e_score_correction_bias",
+                                        "mlp.shared_expert_gate.weight"};
+    static const char *const shared[] = {"mlp.shared_experts.", "mlp.shared_expert."};
+    enum wf_status status = add_experts(b, layer);
+    for (size_t i = 0; status == WF_OK && i < sizeof whole / sizeof whole[0]; i++) {
+        status = add_whole(b, layer, whole[i], whole[i]);
+    }
+    for (size_t i = 0; status == WF_OK && i < 2; i++) {
+        char name[WF_NAME_MAX];
+        snprintf(name, sizeof name, "%sgate_proj.weight", shared[i]);
+        if (wf_expect_find(b, layer, name) != WF_NONE) {
+            status = add_mlp(b, layer, shared[i]);
+        }
+    }
+    return status;
+}
+
+enum wf_status wf_expect_layer(struct wf_expect_builder *b, const char *layer)
+{
+    static const char *const norms[] = {"input_layernorm.weight",
+                                        "post_attention_layernorm.weight"};
+    enum wf_status status = WF_OK;
+    if (wf_expect_find(b, layer, "linear_attn.conv1d.weight") != WF_NONE) {
+        status = add_delta_net(b, layer);
+    } else if (wf_expect_find(b, layer, "self_attn.kv_b_proj.weight") != WF_NONE) {
+        status = add_mla(b, layer);
+    } else {
+        status = add_attention(b, layer);
+    }
+    if (status == WF_OK) {
+        bool dense = wf_expect_find(b, layer, "mlp.gate_proj.weight") != WF_NONE;
+        status = dense ? add_mlp(b, layer, "mlp.") : add_moe(b, layer);
+    }
+    for (size_t i = 0; status == WF_OK && i < 2; i++) {
+        status = add_whole(b, layer, norms[i], norms[i]);
+    }
+    return status;
+}
