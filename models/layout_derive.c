@@ -331,11 +331,12 @@ static enum wf_status add_row(struct deriver *d, uint32_t index)
     if (is_taken(d, bound) || !wf_bound_params(&d->at, bound, false, 0, params)) {
         return WF_OK;
     }
+    d->at.dims = d->at.at.model->params[params[0]].ndim;
     enum wf_status status = wf_row_eval(&d->at, bound->row->when, 1, &holds, d->error);
     if (status != WF_OK || !holds) {
         return status;
     }
-    for (uint32_t i = 0; i < bound->part_count + bound->extra_count && !bound->wildcard; i++) {
+    for (uint32_t i = 0; i < bound->part_count + bound->extra_count; i++) {
         d->taken[bound->parts[i].family_row] = true;
     }
     if (bound->row->kind == WF_ROW_ABSENT) {
@@ -502,6 +503,7 @@ static enum wf_status add_chunks(struct deriver *d)
         chunks[0] = (struct wf_chunk){.layer_count = (uint32_t)d->at.at.model->layers,
                                       .embedding = true,
                                       .head = true,
+                                      .final_norm = true,
                                       .others = true};
         for (uint32_t s = 0; s < family->stack_count; s++) {
             if (strcmp(family->stacks[s].name, "mtp") == 0) {

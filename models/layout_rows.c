@@ -83,6 +83,27 @@ static bool lookup_key(const struct wf_recipe *recipe, const char *name, size_t 
     return false;
 }
 
+/* "has.ROLE". Without a model (rows alone) a role that no built-in family has is unknown. */
+static bool lookup_has(const struct wf_row_at *at, const char *role, size_t len, uint64_t *out)
+{
+    const struct wf_model *model = at->at.model;
+    *out = 0;
+    if (model) {
+        uint32_t row = wf_family_find_row(model->family, at->at.stack, role, len);
+        *out =
+            row != WF_NONE && wf_model_param(model, at->at.stack, at->at.index, row, 0) != WF_NONE;
+        return true;
+    }
+    for (const struct wf_family *const *family = wf_families; *family; family++) {
+        for (size_t i = 0; i < (*family)->row_count; i++) {
+            if (is(role, len, (*family)->rows[i].role)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 bool wf_row_lookup_own(const struct wf_row_at *at, const char *name, size_t len, uint64_t *out)
 {
     const struct {
@@ -92,7 +113,9 @@ bool wf_row_lookup_own(const struct wf_row_at *at, const char *name, size_t len,
     } own[] = {
         {"embeds", at->chunk->embedding, true},
         {"heads", at->chunk->head, true},
+        {"norms", at->chunk->final_norm, true},
         {"predicts", at->chunk->mtp_count > 0, true},
+        {"dims", at->dims, true},
         {"chunk", at->chunk_index, true},
         {"chunks", at->chunk_count, true},
         {"pp_rank", at->rank->pp, true},
@@ -112,6 +135,9 @@ bool wf_row_lookup_own(const struct wf_row_at *at, const char *name, size_t len,
     if (is(name, len, "version")) {
         *out = version_number(at->recipe->version);
         return true;
+    }
+    if (len > 4 && memcmp(name, "has.", 4) == 0) {
+        return lookup_has(at, name + 4, len - 4, out);
     }
     return lookup_group(at, name, len, out) || lookup_key(at->recipe, name, len, out);
 }
@@ -377,43 +403,48 @@ static const char *any_param(const struct wf_model *model, uint32_t stack, uint3
     return NULL;
 }
 
-static const struct wf_engine_row *wildcard_of(const struct wf_engine *engine)
+/* One row for each wildcard of the engine. */
+static enum wf_status push_wildcards(struct binder *b, uint32_t stack, uint32_t row, bool *any_out)
 {
-    for (size_t i = 0; i < engine->row_count; i++) {
-        if (strcmp(engine->rows[i].parts, "*") == 0) {
-            return &engine->rows[i];
+    const char *role = b->family->rows[row].role;
+    enum wf_status status = WF_OK;
+    for (size_t i = 0; i < b->engine->row_count && status == WF_OK; i++) {
+        const struct wf_engine_row *wildcard = &b->engine->rows[i];
+        if (strcmp(wildcard->parts, "*") != 0) {
+            continue;
         }
+        struct wf_bound bound = {.row = wildcard,
+                                 .name = wildcard->name,
+                                 .stack = stack,
+                                 .part_count = 1,
+                                 .wildcard = true};
+        bound.parts[0] =
+            (struct wf_row_part){.role = role, .role_len = strlen(role), .family_row = row};
+        bound.per_expert = strstr(b->family->rows[row].name, "{expert}") != NULL;
+        status = push(b, &bound);
+        *any_out = true;
     }
-    return NULL;
+    return status;
 }
 
-/* What no row has is the wildcard's, the skipped stacks' or a sentence. */
+/* What no row has is the wildcards', the skipped stacks' or a sentence. */
 static enum wf_status bind_rest(struct binder *b)
 {
-    const struct wf_engine_row *wildcard = wildcard_of(b->engine);
     for (uint32_t row = 0; row < b->family->row_count; row++) {
         const char *role = b->family->rows[row].role;
         for (uint32_t s = 0; s <= b->family->stack_count; s++) {
             uint32_t stack = s == b->family->stack_count ? WF_NONE : s;
-            if (wf_family_find_row(b->family, stack, role, strlen(role)) != row ||
+            const char *name = any_param(b->model, stack, row);
+            bool any = false;
+            if (!name || wf_family_find_row(b->family, stack, role, strlen(role)) != row ||
                 stack_is_skipped(b->engine, b->family, stack)) {
                 continue;
             }
-            const char *name = any_param(b->model, stack, row);
-            if (wildcard && name) {
-                struct wf_bound bound = {.row = wildcard,
-                                         .name = wildcard->name,
-                                         .stack = stack,
-                                         .part_count = 1,
-                                         .wildcard = true};
-                bound.parts[0] =
-                    (struct wf_row_part){.role = role, .role_len = strlen(role), .family_row = row};
-                bound.per_expert = strstr(b->family->rows[row].name, "{expert}") != NULL;
-                enum wf_status status = push(b, &bound);
-                if (status != WF_OK) {
-                    return status;
-                }
-            } else if (name && !*cover(b, stack, row)) {
+            enum wf_status status = push_wildcards(b, stack, row, &any);
+            if (status != WF_OK) {
+                return status;
+            }
+            if (!any && !*cover(b, stack, row)) {
                 return wf_error_set(b->error, WF_UNSUPPORTED,
                                     "%s has no place for %s (%s of a %s model); a family file can "
                                     "say where it goes",

@@ -20,6 +20,7 @@ struct wf_row_at {
     const struct wf_chunk *chunk;
     uint32_t chunk_index, chunk_count;
     uint64_t slots, rows, columns, extra;
+    uint32_t dims;        /* of the first part's parameter */
     bool sized, in_extra; /* slots, rows and columns are known; `x` is */
 };
 /* wf_expr_lookup_t over a wf_row_at. */

@@ -20,13 +20,6 @@ struct slice {
 };
 #define SLICE(s) (int)(s).len, (s).text
 
-const char *const wf_groups[WF_GROUP_COUNT] = {
-    [WF_GROUP_TP] = "tp",         [WF_GROUP_ETP] = "etp",   [WF_GROUP_EP] = "ep",
-    [WF_GROUP_DP] = "dp",         [WF_GROUP_ATTN] = "attn", [WF_GROUP_DENSE] = "dense",
-    [WF_GROUP_EMBED] = "embed",   [WF_GROUP_HEAD] = "head", [WF_GROUP_SHARED] = "shared",
-    [WF_GROUP_VISION] = "vision",
-};
-
 static bool slice_is(struct slice slice, const char *text)
 {
     return strlen(text) == slice.len && memcmp(text, slice.text, slice.len) == 0;
@@ -408,6 +401,7 @@ enum wf_status wf_recipe_parse(const char *spec, const struct wf_model *model,
     set_defaults(engine, &recipe);
     status = parse_keys(rest, &recipe, error);
     if (status == WF_OK) {
+        recipe.etp = recipe.etp == recipe.tp ? 0 : recipe.etp; /* that is the rule */
         recipe.vocab_multiple =
             recipe.vocab_multiple ? recipe.vocab_multiple : (uint32_t)normal_multiple(&recipe);
         status = check_recipe(&recipe, error);

@@ -12,14 +12,15 @@
  *             is padded to (default 128 x tp; 1: none); first, last: layers of those stages;
  *             account: embedding, loss or embedding+loss count as a layer; layout: explicit
  *             stages, "Et|tt|tt|tmL", written without commas; order: of rank digits, fastest
- *             first (tp-cp-ep-dp-pp); names: te or local; experts: grouped or sequential; mtp: 0
- *             leaves out the layers that predict further tokens; loader: bridge or mbridge, which
+ *             first (tp-cp-ep-dp-pp); names: te or local; experts: grouped or sequential; skip_mtp:
+ *             1 leaves out the layers that predict further tokens; loader: bridge or mbridge, which
  *             name some modules of Gemma and of the vision tower differently; shared_gate: 0 if
  *             Megatron was built without the gate of shared experts
  *   fsdp      dp: ranks over which each parameter is sharded; replicate: copies of that group; tp;
  *             order: of rank digits, fastest first (tp-dp-replicate, the last axis of the mesh
  *             first); shard: 0 or 1, the dimension; flat: 1 is FSDP1's flat parameters (with
- *             use_orig_params), align: bytes that each of their parameters begins at a multiple of
+ *             use_orig_params); align: elements at whose multiples parameters begin there (16
+ *             bytes of the dtype that is computed with; default: of the tensors')
  *   vllm      tp, pp, dp; engines: that many alike, ranks one engine after the other
  *   hf        none: one rank that holds every parameter whole
  *
@@ -74,7 +75,7 @@ struct wf_recipe {
     const struct wf_engine *engine;
     char version[WF_VERSION_TEXT_MAX];     /* of the framework; the newest known unless given */
     enum wf_dtype dtype;                   /* of the tensors; NONE means the model's */
-    uint32_t tp, pp, dp, cp, vpp, ep, etp; /* etp 0: the engine's rule */
+    uint32_t tp, pp, dp, cp, vpp, ep, etp; /* etp 0: as tp */
     uint32_t replicate;                    /* fsdp: copies of the whole group of shards */
     uint32_t engines;
     uint32_t vocab_multiple; /* whole multiple that the vocabulary is padded to; 1 is no padding */

@@ -10,7 +10,8 @@
  *   view   this rank's rows and columns -> the order in memory              slots, view, shape
  *
  * Parts. "q k v": roles of the family, in the order in which they are fused. "a|b|c" stands for
- * three rows with one part each; "*" for one row for each role of the family that no other row has.
+ * three rows with one part each; "*" for one row for each role of the family that no row before has
+ * at that place.
  * A part in brackets is a share of the parameter's rows: the rows are factored, and of a factor
  * "@LO:HI" takes a range and "@N" one: "qkvz(gk, 2*ek+2*gv/gk*ev@0:ek)" is q of Qwen3-Next's fused
  * parameter, "q(nq, 2@1, d)" the gates of a gated q. What is taken of the first factor is what the
@@ -56,7 +57,8 @@
  * 1,000,000 + minor * 1,000 + patch; `embeds`, `heads` and `norms`: whether this chunk embeds,
  * gives logits, has the final norm; GROUP_size and GROUP_rank for the names of wf_groups[]; `chunk`
  * and `chunks` of this rank; `predicts`: whether this chunk has members of stack "mtp"; `has.ROLE`:
- * whether the model has that role's parameter at the row's place. A name that only sizes or stacks
+ * whether the model has that role's parameter at the row's place; `dims`: dimensions of the first
+ * part's parameter. A name that only sizes or stacks
  * of other built-in families have is 0: rows speak of all families.
  */
 #ifndef WEFT_MODELS_ENGINES_ENGINE_H

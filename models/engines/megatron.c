@@ -1,230 +1,187 @@
 /* megatron.c - Megatron-core: parameters of its GPT model, series 0.16 and 0.20.
  *
  * Two sets of names: Transformer Engine's layer spec, which fuses a norm into the linear behind it,
- * and the local one. Facts: parameter names and order, grouped linear_qkv, gate and up paired per
- * rank in linear_fc1, the head's copy on the last stage when tied, and the order of ranks, as
- * megatron/core/{models/gpt,transformer,parallel_state.py} have them.
+ * and the local one. Where the facts are from, below megatron/core:
+ *   names and which norm is fused     models/gpt/gpt_layer_specs.py,
+ * extensions/transformer_engine.py embedding, head, further tokens   models/gpt/gpt_model.py,
+ * transformer/multi_token_prediction.py final norm transformer/transformer_block.py grouped
+ * linear_qkv, gated q       transformer/attention.py MLA transformer/multi_latent_attention.py
+ *   experts, router, shared experts   transformer/moe/{experts,router,shared_experts}.py
+ *   delta net                         ssm/gated_delta_net/gdn.py
+ *   order of ranks                    parallel_state.py
+ * and what a bridge adds (Gemma, vision towers, lightning attention) from Megatron-Bridge
+ * (models/gemma, models/qwen_vl), mbridge (models/gemma3, models/qwen3_5) and AReaL
+ * (models/mcore/bailing_moe_bridge.py). The rows themselves: megatron_rows.c.
  */
+#include <inttypes.h>
 #include <stddef.h>
 #include <string.h>
 
-#include "models/engines/engine.h"
 #include "models/engines/megatron_pipeline.h"
-
-#define LAYER "decoder.layers.{layer}."
-
-static const struct wf_engine_row te_rows[] = {
-    {"embedding.word_embeddings.weight",
-     WF_PLACE_EMBEDDING,
-     WF_GROUPS_ONE,
-     WF_CUT_ROWS,
-     true,
-     {WF_ROLE_EMBEDDING}},
-    {LAYER "self_attention.linear_proj.weight",
-     WF_PLACE_LAYER,
-     WF_GROUPS_ONE,
-     WF_CUT_COLUMNS,
-     false,
-     {WF_ROLE_O}},
-    {LAYER "self_attention.linear_proj.bias",
-     WF_PLACE_LAYER,
-     WF_GROUPS_ONE,
-     WF_CUT_NONE,
-     false,
-     {WF_ROLE_O_BIAS}},
-    {LAYER "self_attention.linear_qkv.layer_norm_weight",
-     WF_PLACE_LAYER,
-     WF_GROUPS_ONE,
-     WF_CUT_NONE,
-     false,
-     {WF_ROLE_INPUT_NORM}},
-    {LAYER "self_attention.linear_qkv.weight",
-     WF_PLACE_LAYER,
-     WF_GROUPS_KV_HEADS,
-     WF_CUT_ROWS,
-     false,
-     {WF_ROLE_Q, WF_ROLE_K, WF_ROLE_V}},
-    {LAYER "self_attention.linear_qkv.bias",
-     WF_PLACE_LAYER,
-     WF_GROUPS_KV_HEADS,
-     WF_CUT_ROWS,
-     false,
-     {WF_ROLE_Q_BIAS, WF_ROLE_K_BIAS, WF_ROLE_V_BIAS}},
-    {LAYER "self_attention.q_layernorm.weight",
-     WF_PLACE_LAYER,
-     WF_GROUPS_ONE,
-     WF_CUT_NONE,
-     false,
-     {WF_ROLE_Q_NORM}},
-    {LAYER "self_attention.k_layernorm.weight",
-     WF_PLACE_LAYER,
-     WF_GROUPS_ONE,
-     WF_CUT_NONE,
-     false,
-     {WF_ROLE_K_NORM}},
-    {LAYER "mlp.linear_fc1.layer_norm_weight",
-     WF_PLACE_LAYER,
-     WF_GROUPS_ONE,
-     WF_CUT_NONE,
-     false,
-     {WF_ROLE_POST_NORM}},
-    {LAYER "mlp.linear_fc1.weight",
-     WF_PLACE_LAYER,
-     WF_GROUPS_TP,
-     WF_CUT_ROWS,
-     false,
-     {WF_ROLE_GATE, WF_ROLE_UP}},
-    {LAYER "mlp.linear_fc1.bias",
-     WF_PLACE_LAYER,
-     WF_GROUPS_TP,
-     WF_CUT_ROWS,
-     false,
-     {WF_ROLE_GATE_BIAS, WF_ROLE_UP_BIAS}},
-    {LAYER "mlp.linear_fc2.weight",
-     WF_PLACE_LAYER,
-     WF_GROUPS_ONE,
-     WF_CUT_COLUMNS,
-     false,
-     {WF_ROLE_DOWN}},
-    {LAYER "mlp.linear_fc2.bias",
-     WF_PLACE_LAYER,
-     WF_GROUPS_ONE,
-     WF_CUT_NONE,
-     false,
-     {WF_ROLE_DOWN_BIAS}},
-    {"decoder.final_layernorm.weight",
-     WF_PLACE_HEAD,
-     WF_GROUPS_ONE,
-     WF_CUT_NONE,
-     false,
-     {WF_ROLE_FINAL_NORM}},
-    {"output_layer.weight",
-     WF_PLACE_HEAD_UNLESS_SHARED,
-     WF_GROUPS_ONE,
-     WF_CUT_ROWS,
-     true,
-     {WF_ROLE_HEAD}},
-};
-
-static const struct wf_engine_row local_rows[] = {
-    {"embedding.word_embeddings.weight",
-     WF_PLACE_EMBEDDING,
-     WF_GROUPS_ONE,
-     WF_CUT_ROWS,
-     true,
-     {WF_ROLE_EMBEDDING}},
-    {LAYER "input_layernorm.weight",
-     WF_PLACE_LAYER,
-     WF_GROUPS_ONE,
-     WF_CUT_NONE,
-     false,
-     {WF_ROLE_INPUT_NORM}},
-    {LAYER "self_attention.linear_proj.weight",
-     WF_PLACE_LAYER,
-     WF_GROUPS_ONE,
-     WF_CUT_COLUMNS,
-     false,
-     {WF_ROLE_O}},
-    {LAYER "self_attention.linear_proj.bias",
-     WF_PLACE_LAYER,
-     WF_GROUPS_ONE,
-     WF_CUT_NONE,
-     false,
-     {WF_ROLE_O_BIAS}},
-    {LAYER "self_attention.linear_qkv.weight",
-     WF_PLACE_LAYER,
-     WF_GROUPS_KV_HEADS,
-     WF_CUT_ROWS,
-     false,
-     {WF_ROLE_Q, WF_ROLE_K, WF_ROLE_V}},
-    {LAYER "self_attention.linear_qkv.bias",
-     WF_PLACE_LAYER,
-     WF_GROUPS_KV_HEADS,
-     WF_CUT_ROWS,
-     false,
-     {WF_ROLE_Q_BIAS, WF_ROLE_K_BIAS, WF_ROLE_V_BIAS}},
-    {LAYER "self_attention.q_layernorm.weight",
-     WF_PLACE_LAYER,
-     WF_GROUPS_ONE,
-     WF_CUT_NONE,
-     false,
-     {WF_ROLE_Q_NORM}},
-    {LAYER "self_attention.k_layernorm.weight",
-     WF_PLACE_LAYER,
-     WF_GROUPS_ONE,
-     WF_CUT_NONE,
-     false,
-     {WF_ROLE_K_NORM}},
-    {LAYER "pre_mlp_layernorm.weight",
-     WF_PLACE_LAYER,
-     WF_GROUPS_ONE,
-     WF_CUT_NONE,
-     false,
-     {WF_ROLE_POST_NORM}},
-    {LAYER "mlp.linear_fc1.weight",
-     WF_PLACE_LAYER,
-     WF_GROUPS_TP,
-     WF_CUT_ROWS,
-     false,
-     {WF_ROLE_GATE, WF_ROLE_UP}},
-    {LAYER "mlp.linear_fc1.bias",
-     WF_PLACE_LAYER,
-     WF_GROUPS_TP,
-     WF_CUT_ROWS,
-     false,
-     {WF_ROLE_GATE_BIAS, WF_ROLE_UP_BIAS}},
-    {LAYER "mlp.linear_fc2.weight",
-     WF_PLACE_LAYER,
-     WF_GROUPS_ONE,
-     WF_CUT_COLUMNS,
-     false,
-     {WF_ROLE_DOWN}},
-    {LAYER "mlp.linear_fc2.bias",
-     WF_PLACE_LAYER,
-     WF_GROUPS_ONE,
-     WF_CUT_NONE,
-     false,
-     {WF_ROLE_DOWN_BIAS}},
-    {"decoder.final_layernorm.weight",
-     WF_PLACE_HEAD,
-     WF_GROUPS_ONE,
-     WF_CUT_NONE,
-     false,
-     {WF_ROLE_FINAL_NORM}},
-    {"output_layer.weight",
-     WF_PLACE_HEAD_UNLESS_SHARED,
-     WF_GROUPS_ONE,
-     WF_CUT_ROWS,
-     true,
-     {WF_ROLE_HEAD}},
-};
+#include "models/engines/megatron_rows.h"
 
 static const char *const versions[] = {"0.16", "0.20", NULL};
 
-#define SIZE_KEY(name, field, normal, max)                                      \
-    {                                                                           \
-        name, WF_KEY_SIZE, offsetof(struct wf_recipe, field), normal, max, NULL \
+enum { OWN_NAMES, OWN_EXPERTS, OWN_SKIP_MTP, OWN_LOADER, OWN_SHARED_GATE };
+enum { NAMES_TE, NAMES_LOCAL };               /* words of `names` */
+enum { EXPERTS_GROUPED, EXPERTS_SEQUENTIAL }; /* of `experts` */
+
+#define FIELD(field) offsetof(struct wf_recipe, field)
+#define SIZE_KEY(name_, field, normal_, max_)                                                      \
+    {                                                                                              \
+        .name = name_, .kind = WF_KEY_SIZE, .offset = FIELD(field), .normal = normal_, .max = max_ \
+    }
+#define OWN_KEY(name_, kind_, own_, normal_, words_)                                 \
+    {                                                                                \
+        .name = name_, .kind = kind_, .offset = FIELD(own[own_]), .normal = normal_, \
+        .words = words_                                                              \
     }
 
 static const struct wf_engine_key keys[] = {
-    {"version", WF_KEY_VERSION, 0, 0, 0, NULL},
-    {"dtype", WF_KEY_DTYPE, 0, 0, 0, NULL},
+    {.name = "version", .kind = WF_KEY_VERSION},
+    {.name = "dtype", .kind = WF_KEY_DTYPE},
     SIZE_KEY("tp", tp, 1, WF_WORLD_MAX),
     SIZE_KEY("pp", pp, 1, WF_WORLD_MAX),
     SIZE_KEY("dp", dp, 1, WF_WORLD_MAX),
     SIZE_KEY("cp", cp, 1, WF_WORLD_MAX),
+    SIZE_KEY("ep", ep, 1, WF_WORLD_MAX),
+    SIZE_KEY("etp", etp, 0, WF_WORLD_MAX),
     SIZE_KEY("vpp", vpp, 1, WF_CHUNKS_MAX),
     SIZE_KEY("vocab_div", vocab_multiple, 0, 1u << 30),
     SIZE_KEY("first", first, 0, WF_LAYERS_MAX),
     SIZE_KEY("last", last, 0, WF_LAYERS_MAX),
-    {"account", WF_KEY_ACCOUNT, 0, 0, 0, NULL},
-    {"order", WF_KEY_ORDER, 0, 0, 0, "tp-cp-ep-dp-pp"},
-    {"layout", WF_KEY_LAYOUT, 0, 0, 0, NULL},
-    {"names", WF_KEY_NAMES, 0, 0, 0, NULL},
-    SIZE_KEY("ep", ep, 1, WF_WORLD_MAX),
-    SIZE_KEY("etp", etp, 0, WF_WORLD_MAX),
-    {"experts", WF_KEY_LATER, 0, 0, 0, "grouped"},
+    {.name = "account", .kind = WF_KEY_ACCOUNT},
+    {.name = "order", .kind = WF_KEY_ORDER, .words = "tp|cp|ep|dp|pp", .only = "tp-cp-ep-dp-pp"},
+    {.name = "layout", .kind = WF_KEY_LAYOUT},
+    OWN_KEY("names", WF_KEY_WORD, OWN_NAMES, NAMES_TE, "te|local"),
+    OWN_KEY("experts", WF_KEY_WORD, OWN_EXPERTS, EXPERTS_GROUPED, "grouped|sequential"),
+    OWN_KEY("loader", WF_KEY_WORD, OWN_LOADER, 0, "bridge|mbridge"),
+    OWN_KEY("skip_mtp", WF_KEY_FLAG, OWN_SKIP_MTP, 0, NULL),
+    OWN_KEY("shared_gate", WF_KEY_FLAG, OWN_SHARED_GATE, 1, NULL),
 };
+
+/* The body of a further-token layer was renamed; what stands beside it was not. */
+static const struct wf_engine_stack stacks[] = {
+    {"layer", "{top}decoder.layers.{i}.", NULL},
+    {"mtp", "{top}mtp.layers.{i}.mtp_model_layer.", "version >= 20000"},
+    {"mtp", "{top}mtp.layers.{i}.transformer_layer.", NULL},
+    {"vision", "vision_model.blocks.{i}.", WF_MEGATRON_HF_VISION},
+    {"vision", "vision_model.decoder.layers.{i}.", NULL},
+    {"deepstack", "vision_model.decoder.deepstack_merger_list.{i}.", NULL},
+};
+
+/* --- ranks ----------------------------------------------------------------------------------- */
+
+enum { AXIS_TP, AXIS_CP, AXIS_EP, AXIS_DP, AXIS_PP, AXIS_COUNT };
+static const char axis_names[AXIS_COUNT][3] = {"tp", "cp", "ep", "dp", "pp"};
+
+/* The two grids over the same ranks: dense ones without ep, experts' without cp. */
+struct grids {
+    uint32_t dense[AXIS_COUNT], experts[AXIS_COUNT];
+};
+
+static struct grids grids_of(const struct wf_recipe *recipe)
+{
+    uint32_t etp = recipe->etp ? recipe->etp : recipe->tp;
+    uint32_t world = wf_recipe_world(recipe);
+    struct grids grids = {
+        .dense = {recipe->tp, recipe->cp, 1, recipe->dp, recipe->pp},
+        .experts = {etp, 1, recipe->ep, world / recipe->pp / recipe->ep / etp, recipe->pp},
+    };
+    return grids;
+}
+
+/* The axes of an order, fastest first; those it leaves out have size 1. */
+static uint32_t axes_of(const struct wf_recipe *recipe, uint32_t axes_out[AXIS_COUNT])
+{
+    uint32_t count = 0;
+    for (const char *at = recipe->order; *at; at += at[2] ? 3 : 2) {
+        for (uint32_t axis = 0; axis < AXIS_COUNT; axis++) {
+            if (memcmp(at, axis_names[axis], 2) == 0) {
+                axes_out[count++] = axis;
+            }
+        }
+    }
+    return count;
+}
+
+static void digits(const struct wf_recipe *recipe, const uint32_t sizes[AXIS_COUNT], uint32_t rank,
+                   uint32_t digits_out[AXIS_COUNT])
+{
+    uint32_t axes[AXIS_COUNT], count = axes_of(recipe, axes);
+    memset(digits_out, 0, AXIS_COUNT * sizeof *digits_out);
+    for (uint32_t i = 0; i < count; i++) {
+        digits_out[axes[i]] = rank % sizes[axes[i]];
+        rank /= sizes[axes[i]];
+    }
+}
+
+static struct wf_coordinates coordinates(const struct wf_recipe *recipe, uint32_t rank)
+{
+    struct grids grids = grids_of(recipe);
+    uint32_t dense[AXIS_COUNT], experts[AXIS_COUNT];
+    digits(recipe, grids.dense, rank, dense);
+    digits(recipe, grids.experts, rank, experts);
+    struct wf_coordinates at = {
+        .tp = dense[AXIS_TP], .pp = dense[AXIS_PP], .dp = dense[AXIS_DP], .cp = dense[AXIS_CP]};
+    at.group[WF_GROUP_TP].size = recipe->tp;
+    at.group[WF_GROUP_TP].rank = dense[AXIS_TP];
+    at.group[WF_GROUP_ETP].size = grids.experts[AXIS_TP];
+    at.group[WF_GROUP_ETP].rank = experts[AXIS_TP];
+    at.group[WF_GROUP_EP].size = recipe->ep;
+    at.group[WF_GROUP_EP].rank = experts[AXIS_EP];
+    return at;
+}
+
+/* Ranks between neighbours of a pipeline. */
+static uint64_t pipeline_stride(const struct wf_recipe *recipe, const uint32_t sizes[AXIS_COUNT])
+{
+    uint32_t axes[AXIS_COUNT], count = axes_of(recipe, axes);
+    uint64_t stride = 1;
+    for (uint32_t i = 0; i < count && axes[i] != AXIS_PP; i++) {
+        stride *= sizes[axes[i]];
+    }
+    return stride;
+}
+
+/* Both grids must have the same pipelines, and as many data-parallel ranks unless pp is last. */
+static enum wf_status check_recipe(const struct wf_recipe *recipe, struct wf_error *error)
+{
+    uint64_t world = wf_recipe_world(recipe), etp = recipe->etp ? recipe->etp : recipe->tp;
+    uint64_t cell = etp * recipe->ep * recipe->pp;
+    if (world % cell != 0) {
+        return wf_error_set(error, WF_INVALID,
+                            "%" PRIu64 " ranks (tp x cp x dp x pp) cannot be divided by "
+                            "%" PRIu64 " (etp=%" PRIu64 " x ep=%" PRIu32 " x pp=%" PRIu32
+                            "); experts' ranks are the same ones in another grid",
+                            world, cell, etp, recipe->ep, recipe->pp);
+    }
+    struct grids grids = grids_of(recipe);
+    size_t len = strlen(recipe->order);
+    bool pp_last = len >= 2 && memcmp(recipe->order + len - 2, "pp", 2) == 0;
+    if (recipe->pp > 1 && !pp_last &&
+        (grids.experts[AXIS_DP] != recipe->dp ||
+         pipeline_stride(recipe, grids.dense) != pipeline_stride(recipe, grids.experts))) {
+        return wf_error_set(error, WF_INVALID,
+                            "order %s: where pp is not last, dense layers and experts must have "
+                            "the same pipelines and as many data-parallel ranks, found %" PRIu32
+                            " and %" PRIu32,
+                            recipe->order, recipe->dp, grids.experts[AXIS_DP]);
+    }
+    return WF_OK;
+}
+
+/* --- the pipeline ---------------------------------------------------------------------------- */
+
+static uint32_t count_of_stack(const struct wf_model *model, const char *name)
+{
+    for (uint32_t i = 0; i < model->family->stack_count; i++) {
+        if (strcmp(model->family->stacks[i].name, name) == 0) {
+            return wf_model_stack_count(model, i);
+        }
+    }
+    return 0;
+}
 
 static enum wf_status chunks(const struct wf_model *model, const struct wf_recipe *recipe,
                              uint32_t pp, struct wf_chunk *chunks_out, uint32_t *count_out,
@@ -232,6 +189,7 @@ static enum wf_status chunks(const struct wf_model *model, const struct wf_recip
 {
     struct wf_stage_split split = {
         .layers = (uint32_t)model->layers,
+        .mtp = recipe->own[OWN_SKIP_MTP] ? 0 : count_of_stack(model, "mtp"),
         .pp = recipe->pp,
         .vpp = recipe->vpp,
         .first = recipe->first,
@@ -243,29 +201,75 @@ static enum wf_status chunks(const struct wf_model *model, const struct wf_recip
     return wf_megatron_stage(&split, pp, chunks_out, count_out, error);
 }
 
-/* The rank's digits in the mixed radix of `order`, leftmost first; experts' axis has size 1 here.
- */
-static struct wf_coordinates coordinates(const struct wf_recipe *recipe, uint32_t rank)
+/* --- what no row says ------------------------------------------------------------------------ */
+
+/* A parameter of the role in any layer, or NULL. */
+static const char *find_role(const struct wf_model *model, const char *role)
 {
-    struct wf_coordinates at = {0};
-    const struct {
-        const char *name;
-        uint32_t size, *out;
-    } axes[] = {
-        {"tp", recipe->tp, &at.tp},
-        {"cp", recipe->cp, &at.cp},
-        {"dp", recipe->dp, &at.dp},
-        {"pp", recipe->pp, &at.pp},
-    };
-    for (const char *axis = recipe->order; *axis; axis += axis[2] ? 3 : 2) {
-        for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++) {
-            if (memcmp(axis, axes[i].name, 2) == 0) {
-                *axes[i].out = rank % axes[i].size;
-                rank /= axes[i].size;
-            }
+    for (uint32_t i = 0; i < model->param_count; i++) {
+        if (strcmp(model->family->rows[model->params[i].row].role, role) == 0) {
+            return model->params[i].name;
         }
     }
-    return at;
+    return NULL;
+}
+
+static bool is_at_least(const struct wf_recipe *recipe, const char *series)
+{
+    const char *const *at = versions;
+    while (*at && strcmp(*at, series) != 0 && strcmp(*at, recipe->version) != 0) {
+        at++;
+    }
+    return *at && strcmp(*at, series) == 0;
+}
+
+static enum wf_status check_heads(const struct wf_model *model, const struct wf_recipe *recipe,
+                                  struct wf_error *error)
+{
+    uint64_t nk = wf_model_size(model, "nk"), gk = wf_model_size(model, "gk");
+    bool grouped = find_role(model, "k") || find_role(model, "qkv");
+    if (grouped && nk > 0 && nk % recipe->tp != 0 && recipe->tp % nk != 0) {
+        return wf_error_set(error, WF_INVALID,
+                            "%" PRIu64 " KV heads cannot be divided over tp=%" PRIu32
+                            " (neither divides the other)",
+                            nk, recipe->tp);
+    }
+    const char *gdn = find_role(model, "gdn_conv");
+    if (gdn && gk % recipe->tp != 0) {
+        return wf_error_set(error, WF_INVALID,
+                            "%s: %" PRIu64 " key heads cannot be divided over tp=%" PRIu32, gdn, gk,
+                            recipe->tp);
+    }
+    return WF_OK;
+}
+
+static enum wf_status check(const struct wf_model *model, const struct wf_recipe *recipe,
+                            struct wf_error *error)
+{
+    const char *router = find_role(model, "router"), *gate = find_role(model, "shared_router");
+    if (router && recipe->own[OWN_NAMES] == NAMES_LOCAL &&
+        recipe->own[OWN_EXPERTS] == EXPERTS_GROUPED) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "names=local has experts=sequential only: grouped experts are "
+                            "Transformer Engine's");
+    }
+    if (gate && !recipe->own[OWN_SHARED_GATE]) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "shared_gate=0: this model has %s, and a Megatron that was built "
+                            "without moe_shared_expert_gate has no place for it; set it there",
+                            gate);
+    }
+    /* transformer/mla_qk_norm_config.py: a norm before linear_q_proj that no checkpoint has. */
+    const char *q =
+        find_role(model, "kv_a") && !find_role(model, "q_a") ? find_role(model, "q") : NULL;
+    if (q && is_at_least(recipe, "0.20")) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "%s: without q_lora_rank Megatron 0.20 adds "
+                            "self_attention.linear_q_proj.layer_norm_weight, which no parameter "
+                            "of the model gives; use version=0.16",
+                            q);
+    }
+    return check_heads(model, recipe, error);
 }
 
 const struct wf_engine wf_engine_megatron = {
@@ -276,8 +280,12 @@ const struct wf_engine wf_engine_megatron = {
     .vocab_multiple = 128,
     .vocab_multiple_per_tp = true,
     .layers_count_from_chunk = true,
-    .tables = {{te_rows, sizeof te_rows / sizeof te_rows[0]},
-               {local_rows, sizeof local_rows / sizeof local_rows[0]}},
+    .stacks = stacks,
+    .stack_count = sizeof stacks / sizeof stacks[0],
+    .rows = wf_megatron_rows,
+    .row_count = WF_MEGATRON_ROWS,
+    .check_recipe = check_recipe,
+    .check = check,
     .chunks = chunks,
     .coordinates = coordinates,
 };

@@ -10,11 +10,17 @@ enum {
     NESTING_MAX = 8,     /* of its parentheses */
 };
 
-/* Puts "model0." and so on before the names of virtual stages; the framework writes them so in its
- * checkpoints. */
-static void set_prefixes(struct wf_chunk *chunks, uint32_t count)
+/* What follows for every split: "model0." and so on before the names of virtual stages (the
+ * framework writes them so in its checkpoints), the final norm, the vision tower. */
+static void finish_chunks(const struct wf_stage_split *split, struct wf_chunk *chunks,
+                          uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
+        struct wf_chunk *chunk = &chunks[i];
+        bool ends =
+            chunk->layer_count > 0 && chunk->first_layer + chunk->layer_count == split->layers;
+        chunk->final_norm = split->mtp ? ends : chunk->head;
+        chunk->others = chunk->embedding;
         chunks[i].prefix[0] = '\0';
         if (count > 1) {
             snprintf(chunks[i].prefix, sizeof chunks[i].prefix, "model%u.", (unsigned)i);
@@ -90,6 +96,36 @@ static uint32_t count_symbol(const char *text, char symbol)
     return count;
 }
 
+/* Further-token layers: all of them in one stage, behind the layers, in the last virtual round. */
+static enum wf_status check_further(const struct wf_stage_split *split, const char *flat,
+                                    uint32_t stages, struct wf_error *error)
+{
+    uint32_t stage = 0, run = 0;
+    const char *first = strchr(flat, 'm');
+    if (count_symbol(flat, 'm') != split->mtp) {
+        return wf_error_set(error, WF_INVALID,
+                            "layout \"%.80s\" places %" PRIu32
+                            " further-token layers (m), the model has %" PRIu32,
+                            split->layout, count_symbol(flat, 'm'), split->mtp);
+    }
+    if (!first) {
+        return WF_OK;
+    }
+    for (const char *at = flat; at < first; at++) {
+        stage += *at == '|';
+    }
+    while (first[run] == 'm') {
+        run++;
+    }
+    if (run != split->mtp || strchr(first, 't')) {
+        return refuse_layout(split, "its m must stand together in one stage behind all t", error);
+    }
+    if (stage < stages - split->pp) {
+        return refuse_layout(split, "its m must be in a rank's last virtual stage", error);
+    }
+    return WF_OK;
+}
+
 static enum wf_status check_layout(const struct wf_stage_split *split, const char *flat,
                                    uint32_t *vpp_out, struct wf_error *error)
 {
@@ -117,7 +153,7 @@ static enum wf_status check_layout(const struct wf_stage_split *split, const cha
                             split->layout, count_symbol(flat, 't'), split->layers);
     }
     *vpp_out = stages / split->pp;
-    return WF_OK;
+    return check_further(split, flat, stages, error);
 }
 
 /* The list of stages runs over all ranks first, then over virtual stages. */
@@ -140,6 +176,7 @@ static enum wf_status stage_by_layout(const struct wf_stage_split *split, uint32
     struct wf_chunk chunk = {0};
     for (const char *at = flat;; at++) {
         chunk.layer_count += *at == 't';
+        chunk.mtp_count += *at == 'm';
         chunk.embedding = chunk.embedding || *at == 'E';
         chunk.head = chunk.head || *at == 'L';
         if (*at == '|' || *at == '\0') {
@@ -153,7 +190,7 @@ static enum wf_status stage_by_layout(const struct wf_stage_split *split, uint32
             break;
         }
     }
-    set_prefixes(chunks_out, vpp);
+    finish_chunks(split, chunks_out, vpp);
     *count_out = vpp;
     return WF_OK;
 }
@@ -251,7 +288,8 @@ enum wf_status wf_megatron_stage(const struct wf_stage_split *split, uint32_t pp
     }
     chunks_out[0].embedding = pp == 0;
     chunks_out[split->vpp - 1].head = pp == split->pp - 1;
-    set_prefixes(chunks_out, split->vpp);
+    chunks_out[split->vpp - 1].mtp_count = pp == split->pp - 1 ? split->mtp : 0;
+    finish_chunks(split, chunks_out, split->vpp);
     *count_out = split->vpp;
     return WF_OK;
 }

@@ -3,7 +3,9 @@
  * Rules of megatron/core/transformer: even and uneven splits, embedding and loss counted as layers,
  * virtual stages, and the explicit layout string ("Et|tt|tt|tL": E embedding, t a layer, m a layer
  * that predicts further tokens, L loss; | parts stages; x*n and (...)*n repeat; the stages of all
- * ranks come before those of the next virtual stage).
+ * ranks come before those of the next virtual stage). Further-token layers stand together, on the
+ * last stage unless a layout says where; with them the final norm stands with the last layer, else
+ * with the head.
  */
 #ifndef WEFT_MODELS_ENGINES_MEGATRON_PIPELINE_H
 #define WEFT_MODELS_ENGINES_MEGATRON_PIPELINE_H
@@ -12,6 +14,7 @@
 
 struct wf_stage_split {
     uint32_t layers, pp, vpp; /* vpp 1: none */
+    uint32_t mtp;             /* layers that predict further tokens */
     uint32_t first, last;     /* layers of the first and last stage; 0: not given */
     bool account_embedding, account_loss;
     const char *layout; /* "": none */

@@ -1,0 +1,209 @@
+/* fsdp.c - torch: FSDP2 and DTensor shards, and FSDP1's flat parameters, of a transformers model.
+ *
+ * Parameters are those of the state dict in memory of transformers 5 (the families' exceptions for
+ * "memory" say where its names differ from the checkpoint's): experts fused, gate rows before up
+ * rows. Layers that predict further tokens are not loaded by transformers and have no place here.
+ *
+ * Shards follow torch's chunk rule on dimension 0 (distributed/fsdp/_fully_shard/_fsdp_param.py),
+ * or equal shares of dimension 1 where shard_placement_fn says so; a dimension that tensor
+ * parallelism cut before is cut inside its blocks (_StridedShard). Tensor parallelism is the plan
+ * of the dense models in transformers: q, k, v, gate, up, embedding and head by rows, o and down by
+ * columns, everything else on each rank alike. Buffers are never sharded.
+ */
+#include "models/engines/fsdp.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define FIELD(field) offsetof(struct wf_recipe, field)
+#define SIZE_KEY(name_, field, normal_, max_)                                                      \
+    {                                                                                              \
+        .name = name_, .kind = WF_KEY_SIZE, .offset = FIELD(field), .normal = normal_, .max = max_ \
+    }
+
+static const struct wf_engine_key keys[] = {
+    {.name = "version", .kind = WF_KEY_VERSION},
+    {.name = "dtype", .kind = WF_KEY_DTYPE},
+    SIZE_KEY("dp", dp, 1, WF_WORLD_MAX),
+    SIZE_KEY("replicate", replicate, 1, WF_WORLD_MAX),
+    SIZE_KEY("tp", tp, 1, WF_WORLD_MAX),
+    {.name = "order", .kind = WF_KEY_ORDER, .words = "tp|dp|replicate", .only = "tp-dp-replicate"},
+    {.name = "shard", .kind = WF_KEY_FLAG, .offset = FIELD(own[WF_FSDP_SHARD])},
+    {.name = "flat", .kind = WF_KEY_FLAG, .offset = FIELD(own[WF_FSDP_FLAT])},
+    SIZE_KEY("align", own[WF_FSDP_ALIGN], 0, 4096),
+};
+
+/* Of transformers: 4 keeps experts apart and other names in memory. */
+static const char *const versions[] = {"5", NULL};
+
+#define BY_ROWS "embedding|head|q|k|v|gate|up|q_bias|k_bias|v_bias|gate_bias|up_bias"
+#define BY_COLUMNS "o|down"
+#define FIRST "(shard == 0 || dims == 1)" /* sharded on dimension 0 */
+#define SECOND "shard == 1 && dims > 1"
+
+static const struct wf_engine_row rows[] = {
+    {.name = "{name}", .parts = BY_ROWS, .when = "tp > 1 && " FIRST, .cuts = "0~tp 0~dp"},
+    {.name = "{name}", .parts = BY_ROWS, .when = "tp > 1 && " SECOND, .cuts = "0~tp 1~dp"},
+    {.name = "{name}", .parts = BY_COLUMNS, .when = "tp > 1 && " FIRST, .cuts = "1~tp 0~dp"},
+    {.name = "{name}", .parts = BY_COLUMNS, .when = "tp > 1 && " SECOND, .cuts = "1~tp 1~dp"},
+    /* Dimension 0 of fused experts is their number: see experts(). */
+    {.name = "{experts}gate_up_proj", .parts = "expert_gate expert_up", .when = "shard == 0"},
+    {.name = "{experts}gate_up_proj",
+     .parts = "expert_gate expert_up",
+     .when = "shard == 1",
+     .cuts = "0~dp"},
+    {.name = "{experts}down_proj", .parts = "expert_down", .when = "shard == 0"},
+    {.name = "{experts}down_proj", .parts = "expert_down", .when = "shard == 1", .cuts = "0~dp"},
+    {.name = "{name}", .parts = "router_correction", .dtype = "f32"},
+    {.name = "{name}", .parts = "*", .when = FIRST, .cuts = "0~dp"},
+    {.name = "{name}", .parts = "*", .when = SECOND, .cuts = "1~dp"},
+};
+
+static const struct wf_engine_alias aliases[] = {{"embedding", "lm_head.weight", "tied"}};
+
+/* --- ranks ----------------------------------------------------------------------------------- */
+
+static struct wf_coordinates coordinates(const struct wf_recipe *recipe, uint32_t rank)
+{
+    uint32_t tp = 0, dp = 0, replicate = 0;
+    const struct {
+        const char *name;
+        uint32_t size, *digit;
+    } axes[] = {
+        {"tp", recipe->tp, &tp},
+        {"dp", recipe->dp, &dp},
+        {"replicate", recipe->replicate, &replicate},
+    };
+    for (const char *at = recipe->order; *at;) {
+        size_t len = strcspn(at, "-");
+        for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++) {
+            if (strlen(axes[i].name) == len && memcmp(axes[i].name, at, len) == 0) {
+                *axes[i].digit = rank % axes[i].size;
+                rank /= axes[i].size;
+            }
+        }
+        at += len + (at[len] == '-');
+    }
+    /* Flat parameters are cut when all of them are there (fsdp_flat.c). */
+    struct wf_coordinates at = {.tp = tp, .dp = replicate * recipe->dp + dp};
+    at.group[WF_GROUP_TP].size = recipe->tp;
+    at.group[WF_GROUP_TP].rank = tp;
+    if (!recipe->own[WF_FSDP_FLAT]) {
+        at.group[WF_GROUP_DP].size = recipe->dp;
+        at.group[WF_GROUP_DP].rank = dp;
+    }
+    return at;
+}
+
+/* The chunk rule over experts, where they are what is sharded. */
+static enum wf_status experts(const struct wf_model *model, const struct wf_recipe *recipe,
+                              const struct wf_coordinates *at, uint32_t layer,
+                              uint32_t slots_out[WF_SLOTS_MAX], uint32_t *count_out,
+                              struct wf_error *error)
+{
+    (void)layer;
+    (void)error;
+    uint64_t count = wf_model_size(model, "E");
+    uint64_t ranks = at->group[WF_GROUP_DP].size, rank = at->group[WF_GROUP_DP].rank;
+    if (recipe->own[WF_FSDP_SHARD] || ranks == 0) {
+        ranks = 1;
+        rank = 0;
+    }
+    uint64_t share = (count + ranks - 1) / ranks, first = share * rank;
+    *count_out = 0;
+    for (uint64_t expert = first; expert < first + share && expert < count; expert++) {
+        slots_out[(*count_out)++] = (uint32_t)expert;
+    }
+    return WF_OK;
+}
+
+/* --- what no row says ------------------------------------------------------------------------ */
+
+static enum wf_status check_recipe(const struct wf_recipe *recipe, struct wf_error *error)
+{
+    bool flat = recipe->own[WF_FSDP_FLAT];
+    if (flat && (recipe->tp > 1 || recipe->own[WF_FSDP_SHARD])) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "flat=1 is FSDP1, which has no tensor parallelism and no shards of "
+                            "another dimension; leave out tp and shard");
+    }
+    if (!flat && recipe->own[WF_FSDP_ALIGN]) {
+        return wf_error_set(error, WF_INVALID,
+                            "align is a key of flat parameters: it needs flat=1");
+    }
+    return WF_OK;
+}
+
+/* Roles whose place in a tensor-parallel plan differs from model to model. */
+static const char *const not_planned[] = {"router", "kv_a", "gdn_conv", "qkv", "vision_patch"};
+
+static enum wf_status check_plan(const struct wf_model *model, struct wf_error *error)
+{
+    for (uint32_t i = 0; i < model->param_count; i++) {
+        const char *role = model->family->rows[model->params[i].row].role;
+        for (size_t k = 0; k < sizeof not_planned / sizeof not_planned[0]; k++) {
+            if (strcmp(role, not_planned[k]) == 0) {
+                return wf_error_set(error, WF_UNSUPPORTED,
+                                    "tp: the tensor-parallel plan is known for dense models only, "
+                                    "and this one has %s",
+                                    model->params[i].name);
+            }
+        }
+    }
+    return WF_OK;
+}
+
+/* FSDP shards dimension 1 in equal shares only, what tensor parallelism left of it included. */
+static enum wf_status check_columns(const struct wf_model *model, const struct wf_recipe *recipe,
+                                    struct wf_error *error)
+{
+    for (uint32_t i = 0; i < model->param_count; i++) {
+        const struct wf_param *param = &model->params[i];
+        const char *role = model->family->rows[param->row].role;
+        bool in_tp = strcmp(role, "o") == 0 || strcmp(role, "down") == 0;
+        bool expert = param->expert != WF_NONE;
+        if (expert ? param->ndim == 0 : param->ndim < 2) {
+            continue;
+        }
+        bool pair = strcmp(role, "expert_gate") == 0 || strcmp(role, "expert_up") == 0;
+        uint64_t size = expert ? param->shape[0] * (pair ? 2 : 1) : param->shape[1];
+        uint64_t ranks = (uint64_t)recipe->dp * (in_tp ? recipe->tp : 1);
+        if (size % ranks != 0) {
+            return wf_error_set(error, WF_INVALID,
+                                "shard=1: %s has %" PRIu64 " in dimension 1, which cannot be "
+                                "divided equally over %" PRIu64 " ranks; FSDP shards unevenly on "
+                                "dimension 0 only",
+                                param->name, size, ranks);
+        }
+    }
+    return WF_OK;
+}
+
+static enum wf_status check(const struct wf_model *model, const struct wf_recipe *recipe,
+                            struct wf_error *error)
+{
+    enum wf_status status = recipe->tp > 1 ? check_plan(model, error) : WF_OK;
+    if (status == WF_OK && recipe->own[WF_FSDP_SHARD]) {
+        status = check_columns(model, recipe, error);
+    }
+    return status;
+}
+
+const struct wf_engine wf_engine_fsdp = {
+    .name = "fsdp",
+    .versions = versions,
+    .keys = keys,
+    .key_count = sizeof keys / sizeof keys[0],
+    .vocab_multiple = 1,
+    .exceptions = "memory",
+    .skipped_stacks = "mtp",
+    .rows = rows,
+    .row_count = sizeof rows / sizeof rows[0],
+    .aliases = aliases,
+    .alias_count = sizeof aliases / sizeof aliases[0],
+    .check_recipe = check_recipe,
+    .check = check,
+    .coordinates = coordinates,
+    .experts = experts,
+    .finish = wf_fsdp_finish,
+};
