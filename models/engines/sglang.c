@@ -1,11 +1,152 @@
-/* sglang.c - SGLang: its keys, and how its ranks, layers and experts stand (release 0.5.23).
+/* sglang.c - the table of SGLang: which live parameters its model classes have, how each is made,
+ * its keys, and what is refused. Where ranks, layers and experts stand is in sglang_ranks.c.
  *
- * The rows of its tensors are in sglang_rows.c. "SGLang:" in comments names a file below
- * python/sglang/srt of the project.
+ * Read in the project (names in brackets are files below python/sglang/srt) and held against the
+ * layouts of release 0.5.23 in tests/golden/real/sglang-*. Names follow the checkpoint's, because
+ * the loaders rename only what they fuse; what one class does otherwise stands with its family.
+ *
+ *   fused linears   [layers/linear.py: QKVParallelLinear, MergedColumnParallelLinear] each rank
+ *                   fuses its own shares; with more ranks than KV heads a head is repeated
+ *   vocabulary      [layers/vocab_parallel_embedding.py] padded to 64, zeros behind; over the
+ *                   attention's ranks under dp_attention, the head only with dp_lm_head
+ *   attention       [layers/dp_attention.py: compute_dp_attention_world_info] over tp / dp ranks
+ *   dense MLP       whole with moe_dense_tp=1 [layers/communicator.py: enable_moe_dense_fully_dp]
+ *   experts         [layers/moe/fused_moe_triton/layer.py] over ep ranks, each cut over tp / ep
+ *   shared experts  cut over all ranks; whole with DeepEP [models/deepseek_v2.py]
+ *   block fp8       [layers/quantization/fp8.py] one scale for 128 x 128, named weight_scale_inv
  */
 #include "models/engines/sglang.h"
 
 #include <stddef.h>
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+#define SCALE "weight_scale_inv"
+
+/* Rows of q, k, v inside what holds them one after the other: delta nets, Ling, vision towers. */
+#define GDN_Q(role_) role_ "(2 * gk * ek + gv * ev@0:gk * ek)"
+#define GDN_K(role_) role_ "(2 * gk * ek + gv * ev@gk * ek:2 * gk * ek)"
+#define GDN_V(role_) role_ "(2 * gk * ek + gv * ev@2 * gk * ek:2 * gk * ek + gv * ev)"
+#define GDN_SCALE "(2 * gk * ek + gv * ev) / 128"
+#define LING_QKV(role_)                                                       \
+    role_ "(nq + 2 * nk@0:nq, d) " role_ "(nq + 2 * nk@nq:nq + nk, d) " role_ \
+          "(nq + 2 * nk@nq + nk:nq + 2 * nk, d)"
+#define VISION_QKV(role_)                                                      \
+    role_ "(3 * vn@0:vn, vh / vn) " role_ "(3 * vn@vn:2 * vn, vh / vn) " role_ \
+          "(3 * vn@2 * vn:3 * vn, vh / vn)"
+
+static const struct wf_engine_row rows[] = {
+    {.name = "{name}",
+     .parts = "embedding",
+     .when = "embeds",
+     .pad = "vocab_multiple",
+     .cuts = "0/embed"},
+    {.name = "{name}", .parts = "final_norm", .when = "norms"},
+    /* Of several stages the last has a head of its own, tied or not [models/qwen3.py]. */
+    {.name = "lm_head.weight",
+     .parts = "head",
+     .when = "heads && (!tied || pp > 1)",
+     .pad = "vocab_multiple",
+     .cuts = "0/head"},
+
+    WF_SGLANG_WHOLE("input_norm|post_norm|attn_out_norm|mlp_out_norm|q_norm|k_norm"),
+    WF_SGLANG_FUSED_OF("{dir}qkv_proj.weight", "q k v", "attn"),
+    WF_SGLANG_FUSED_OF("{dir}qkv_proj.bias", "q_bias k_bias v_bias", "attn"),
+    WF_SGLANG_FUSED_OF("{dir}qkv_proj." SCALE, "q_scale k_scale v_scale", "attn"),
+    WF_SGLANG_FUSED_OF("{name}", LING_QKV("qkv"), "attn"),
+    WF_SGLANG_COLUMNS_OF("o|o_scale", "attn"),
+    WF_SGLANG_WHOLE("o_bias"),
+    WF_SGLANG_ROWS_OF("g_proj|g_norm", "attn"), /* [models/bailing_moe_linear.py] */
+
+    /* MLA [models/deepseek_v2.py: DeepseekV2AttentionMLA]: one linear of both a-projections that no
+     * rank cuts; without q_lora kv_a stands alone. */
+    {.name = "{dir}fused_qkv_a_proj_with_mqa.weight", .parts = "q_a kv_a"},
+    {.name = "{dir}fused_qkv_a_proj_with_mqa." SCALE, .parts = "q_a_scale kv_a_scale"},
+    {.name = "{name}", .parts = "kv_a", .when = "!has.q_a"},
+    {.name = "{name}", .parts = "kv_a_scale", .when = "!has.q_a_scale"},
+    {.name = "{name}", .parts = "q", .when = "has.kv_b", .cuts = "0/attn"},
+    {.name = "{name}", .parts = "q_scale", .when = "has.kv_b", .cuts = "0/attn"},
+    WF_SGLANG_WHOLE("q_a_norm|kv_a_norm"),
+    WF_SGLANG_ROWS_OF("q_b|q_b_scale|kv_b|kv_b_scale", "attn"),
+    /* Copies for the absorbed products, made by the model's own post_load_weights
+     * [models/deepseek_common/deepseek_weight_loader.py]: in the model's dtype they are the same
+     * numbers and are written like any tensor; of fp8 weights they are dequantised. */
+    {.name = "attr:{dir}w_kc",
+     .parts = "kv_b(nq, dn + dv@0:dn)",
+     .when = "!has.kv_b_scale",
+     .cuts = "0/attn",
+     .view = "(n a:dn) c -> n c a",
+     .shape = "rows / dn, dn, columns",
+     .order = "0 2 1"},
+    {.name = "attr:{dir}w_vc",
+     .parts = "kv_b(nq, dn + dv@dn:dn + dv)",
+     .when = "!has.kv_b_scale",
+     .cuts = "0/attn",
+     .shape = "rows / dv, columns, dv",
+     .order = "0 2 1"},
+    {.name = "attr:{dir}w_kc",
+     .parts = "kv_b(nq, dn + dv@0:dn)",
+     .when = "has.kv_b_scale",
+     .cuts = "0/attn",
+     .shape = "rows / dn, dn, columns",
+     .order = "0 2 1",
+     .dtype = "model",
+     .kind = WF_ROW_DERIVED},
+    {.name = "attr:{dir}w_vc",
+     .parts = "kv_b(nq, dn + dv@dn:dn + dv)",
+     .when = "has.kv_b_scale",
+     .cuts = "0/attn",
+     .shape = "rows / dv, columns, dv",
+     .order = "0 2 1",
+     .dtype = "model",
+     .kind = WF_ROW_DERIVED},
+    /* V3.2's indexer [layers/attention/nsa/nsa_indexer.py] is whole on every rank. */
+    WF_SGLANG_WHOLE("indexer_q_b|indexer_q_b_scale|indexer_k|indexer_k_scale|indexer_weights"),
+    WF_SGLANG_WHOLE_AS("indexer_k_norm|indexer_k_norm_bias", "f32"),
+
+    WF_SGLANG_FUSED_OF("{dir}gate_up_proj.weight", "gate up", "dense"),
+    WF_SGLANG_FUSED_OF("{dir}gate_up_proj." SCALE, "gate_scale up_scale", "dense"),
+    WF_SGLANG_COLUMNS_OF("down|down_scale", "dense"),
+
+    WF_SGLANG_WHOLE("router|shared_router"),
+    WF_SGLANG_WHOLE_AS("router_correction", "f32"),
+    WF_SGLANG_EXPERTS("1", WF_SGLANG_NO_EXTRA),
+    WF_SGLANG_SHARED_EXPERTS("1"),
+
+    /* Gated delta nets [models/qwen3_next.py, qwen3_5.py]. Qwen3-Next's checkpoints hold q, k, v, z
+     * by head and are cut as they stand. */
+    WF_SGLANG_ROWS_OF("gdn_qkvz|gdn_qkvz_scale|gdn_ba|gdn_dt_bias", "attn"),
+    WF_SGLANG_FUSED_OF("{dir}in_proj_qkvz.weight",
+                       GDN_Q("gdn_qkv") " " GDN_K("gdn_qkv") " " GDN_V("gdn_qkv") " gdn_z", "attn"),
+    WF_SGLANG_FUSED_OF("{dir}in_proj_qkvz." SCALE,
+                       "gdn_qkv_scale(" GDN_SCALE "@0:gk * ek / 128) "
+                       "gdn_qkv_scale(" GDN_SCALE "@gk * ek / 128:2 * gk * ek / 128) "
+                       "gdn_qkv_scale(" GDN_SCALE "@2 * gk * ek / 128:" GDN_SCALE ") gdn_z_scale",
+                       "attn"),
+    WF_SGLANG_FUSED_OF("{dir}in_proj_ba.weight", "gdn_b gdn_a", "attn"),
+    WF_SGLANG_FUSED_OF("{name}", GDN_Q("gdn_conv") " " GDN_K("gdn_conv") " " GDN_V("gdn_conv"),
+                       "attn"),
+    {.name = "{name}", .parts = "gdn_a_log", .cuts = "0/attn", .dtype = "f32"},
+    WF_SGLANG_WHOLE("gdn_norm"),
+    WF_SGLANG_COLUMNS_OF("gdn_out|gdn_out_scale", "attn"),
+
+    /* Vision towers [models/qwen3_vl.py]: positions are a VocabParallelEmbedding, so padded to 64
+     * rows even where the tower is whole on every rank. */
+    WF_SGLANG_WHOLE("vision_patch|vision_patch_bias"),
+    {.name = "{name}", .parts = "vision_pos", .when = "embeds", .pad = "64", .cuts = "0/vision"},
+    WF_SGLANG_WHOLE("vision_norm1|vision_norm1_bias|vision_norm2|vision_norm2_bias"),
+    WF_SGLANG_FUSED_OF("{dir}qkv_proj.weight", VISION_QKV("vision_qkv"), "vision"),
+    WF_SGLANG_FUSED_OF("{dir}qkv_proj.bias", VISION_QKV("vision_qkv_bias"), "vision"),
+    WF_SGLANG_COLUMNS_OF("vision_proj|vision_fc2|merger_fc2|deepstack_fc2", "vision"),
+    WF_SGLANG_WHOLE("vision_proj_bias|vision_fc2_bias|merger_fc2_bias|deepstack_fc2_bias"),
+    WF_SGLANG_ROWS_OF("vision_fc1|vision_fc1_bias|merger_fc1|merger_fc1_bias|deepstack_fc1|"
+                      "deepstack_fc1_bias",
+                      "vision"),
+    WF_SGLANG_WHOLE("merger_norm|merger_norm_bias|deepstack_norm|deepstack_norm_bias"),
+};
+
+static const struct wf_engine_alias aliases[] = {
+    {"embedding", "lm_head.weight", "tied && pp == 1"},
+};
 
 static const char *const versions[] = {"0.5.23", NULL};
 
@@ -34,13 +175,14 @@ static const struct wf_engine_key keys[] = {
     {"dtype", WF_KEY_DTYPE, 0, 0, 0, NULL, NULL},
     SIZE_KEY("tp", tp),
     SIZE_KEY("pp", pp),
-    SIZE_KEY("dp", dp), /* dp_size: groups of ranks with their own attention; needs dp_attention */
+    /* dp_size: groups of ranks with an attention of their own; needs dp_attention */
+    {"dp", WF_KEY_SIZE, OWN(WF_SGLANG_DP), 1, WF_WORLD_MAX, NULL, NULL},
     SIZE_KEY("ep", ep),
     SIZE_KEY("engines", engines),
     FLAG_KEY("dp_attention", WF_SGLANG_DP_ATTENTION), /* enable_dp_attention */
     FLAG_KEY("dp_lm_head", WF_SGLANG_DP_LM_HEAD),     /* enable_dp_lm_head */
     /* moe_dense_tp_size; 0: as tp */
-    {"moe_dense_tp", WF_KEY_SIZE, OWN(WF_SGLANG_MOE_DENSE_TP), 0, 1, NULL, NULL},
+    {"moe_dense_tp", WF_KEY_SIZE, OWN(WF_SGLANG_MOE_DENSE_TP), 0, WF_WORLD_MAX, NULL, NULL},
     /* ep_num_redundant_experts */
     {"redundant", WF_KEY_SIZE, OWN(WF_SGLANG_REDUNDANT), 0, WF_SLOTS_MAX, NULL, NULL},
     /* disable_shared_experts_fusion: separate; enforce_shared_experts_fusion: fused */
@@ -69,12 +211,44 @@ static const struct wf_engine_key keys[] = {
     REFUSED_KEY("placement", NULL, "a placement of experts is a table, given beside the SPEC"),
 };
 
+/* What neither an executed layout nor a rule shows, and what SGLang refuses itself. */
+#define REQUIRES                                                                                \
+    "(E == 0 || tp <= E): SGLang's classes refuse more tensor parallel ranks than experts|"     \
+    "(gk % attn_size == 0 && gv % attn_size == 0): heads of the delta nets cannot be divided "  \
+    "over the attention's ranks|"                                                               \
+    "(a2a.none || a2a.deepep): what this all-to-all makes of shared experts is not known|"      \
+    "(E == 0 || !moe_backend.auto || capability.sm90): on sm100 SGLang chooses the backend of " \
+    "experts by class and release; name it with moe_backend|"                                   \
+    "(E == 0 || moe_backend.auto || moe_backend.triton || moe_backend.triton_kernel || "        \
+    "moe_backend.deep_gemm || moe_backend.flashinfer_cutlass || "                               \
+    "moe_backend.flashinfer_trtllm): no layout of this backend of experts is known|"            \
+    "(!moe_backend.flashinfer_trtllm || (I % (128 * etp_size) == 0 && H % 128 == 0)): TRT-LLM " \
+    "pads an expert's share to 128, and what the hook makes of the padding is not known|"       \
+    "(!fp8 || E == 0 || !(moe_backend.flashinfer_cutlass || moe_backend.triton_kernel)): "      \
+    "SGLang does not run this backend of experts on block fp8|"                                 \
+    "(!fp8 || stage.load || capability.sm90): on sm100 the hooks requantise and repack the "    \
+    "scales of block fp8; write before them (stage=load) and let them run|"                     \
+    "(!fp8 || stage.load || fp8_gemm.auto || fp8_gemm.triton || fp8_gemm.deep_gemm): what the " \
+    "hook of this fp8_gemm leaves is not known; use stage=load|"                                \
+    "(!mxfp4 || stage.load): the hooks of mxfp4 interleave and repack on the device; write "    \
+    "before them (stage=load) and let them run|"                                                \
+    "(!swiglu_interleaved || E == 0 || (moe_backend.triton && !fp8 && !mxfp4)): interleaved "   \
+    "gate and up are known with moe_backend=triton and unquantised experts only"
+
 const struct wf_engine wf_engine_sglang = {
     .name = "sglang",
     .versions = versions,
     .keys = keys,
-    .key_count = sizeof keys / sizeof keys[0],
-    .vocab_multiple =
-        64, /* SGLang: layers/vocab_parallel_embedding.py, DEFAULT_VOCAB_PADDING_SIZE */
-    .skipped_stacks = "mtp", /* a separate draft model */
+    .key_count = COUNT(keys),
+    .vocab_multiple = 64,    /* [layers/vocab_parallel_embedding.py: DEFAULT_VOCAB_PADDING_SIZE] */
+    .skipped_stacks = "mtp", /* a draft model of its own */
+    .rows = rows,
+    .row_count = COUNT(rows),
+    .aliases = aliases,
+    .alias_count = COUNT(aliases),
+    .check_recipe = wf_sglang_check_recipe,
+    .requires = REQUIRES,
+    .chunks = wf_sglang_chunks,
+    .coordinates = wf_sglang_coordinates,
+    .experts = wf_sglang_experts,
 };

@@ -1,4 +1,6 @@
-/* sglang.h - what the files of the engine sglang share: its own keys in wf_recipe.own, its rows. */
+/* sglang.h - what the files of the engine sglang share with the families: its own keys in
+ * wf_recipe.own, its rows, and rows that a family's exceptions repeat with a change.
+ */
 #ifndef WEFT_MODELS_ENGINES_SGLANG_H
 #define WEFT_MODELS_ENGINES_SGLANG_H
 
@@ -6,6 +8,7 @@
 
 /* Indices into wf_recipe.own; words count from 0 as the table of keys lists them. */
 enum wf_sglang_own {
+    WF_SGLANG_DP,
     WF_SGLANG_DP_ATTENTION,
     WF_SGLANG_DP_LM_HEAD,
     WF_SGLANG_MOE_DENSE_TP, /* 0: as tp */
@@ -21,8 +24,163 @@ enum wf_sglang_own {
     WF_SGLANG_SWIGLU_INTERLEAVED,
     WF_SGLANG_OWN_COUNT
 };
+enum { WF_SGLANG_A2A_NONE, WF_SGLANG_A2A_DEEPEP };
+enum { WF_SGLANG_VISION_TP, WF_SGLANG_VISION_DATA };
 
-extern const struct wf_engine_row wf_sglang_rows[];
-extern const size_t wf_sglang_row_count;
+/* Where ranks, layers and experts stand, and what is not run: sglang_ranks.c. */
+enum wf_status wf_sglang_check_recipe(const struct wf_recipe *recipe, struct wf_error *error);
+enum wf_status wf_sglang_chunks(const struct wf_model *model, const struct wf_recipe *recipe,
+                                uint32_t pp, struct wf_chunk *chunks_out, uint32_t *count_out,
+                                struct wf_error *error);
+struct wf_coordinates wf_sglang_coordinates(const struct wf_recipe *recipe, uint32_t rank);
+enum wf_status wf_sglang_experts(const struct wf_model *model, const struct wf_recipe *recipe,
+                                 const struct wf_coordinates *at, uint32_t layer,
+                                 uint32_t slots_out[WF_SLOTS_MAX], uint32_t *count_out,
+                                 struct wf_error *error);
+
+/* --- rows ------------------------------------------------------------------------------------ */
+
+#define WF_SGLANG_WHOLE(parts_)           \
+    {                                     \
+        .name = "{name}", .parts = parts_ \
+    }
+#define WF_SGLANG_WHOLE_AS(parts_, dtype_)                 \
+    {                                                      \
+        .name = "{name}", .parts = parts_, .dtype = dtype_ \
+    }
+#define WF_SGLANG_ROWS_OF(parts_, group)                      \
+    {                                                         \
+        .name = "{name}", .parts = parts_, .cuts = "0/" group \
+    }
+#define WF_SGLANG_COLUMNS_OF(parts_, group)                   \
+    {                                                         \
+        .name = "{name}", .parts = parts_, .cuts = "1/" group \
+    }
+/* A linear that every rank of a group fuses from its own shares. */
+#define WF_SGLANG_FUSED_OF(name_, parts_, group)                                    \
+    {                                                                               \
+        .name = name_, .parts = parts_, .groups = group "_size", .cuts = "0/" group \
+    }
+
+/* The head of classes that build it on every stage of a pipeline. */
+#define WF_SGLANG_HEAD_EVERYWHERE(when_)                                                   \
+    {                                                                                      \
+        .name = "lm_head.weight", .parts = "head", .when = when_, .pad = "vocab_multiple", \
+        .cuts = "0/head"                                                                   \
+    }
+
+/* GemmaRMSNorm [layers/layernorm.py] keeps weight + 1 beside weight, for its kernels, and its
+ * loader renews it. `module` is the module's name behind {dir}. */
+#define WF_SGLANG_GEMMA_NORM(role, module, when_)                                    \
+    {.name = "{name}", .parts = role, .when = when_},                                \
+    {                                                                                \
+        .name = "buffer:{dir}" module ".gemma_weight", .parts = role, .when = when_, \
+        .kind = WF_ROW_DERIVED                                                       \
+    }
+
+/* --- experts --------------------------------------------------------------------------------- */
+
+/* w13 is gate, up of each local expert; two backends have the loader store up first
+ * [layers/moe/fused_moe_triton/layer.py: _load_w13, load_up_proj_weight_first]. */
+#define WF_SGLANG_UP_FIRST "(moe_backend.flashinfer_cutlass || moe_backend.flashinfer_trtllm)"
+/* The hook of the unquantised method shuffles rows for TRT-LLM's kernels. */
+#define WF_SGLANG_TILED "(moe_backend.flashinfer_trtllm && stage.post && !has.expert_gate_scale)"
+/* triton_kernels' matrix product wants [in, out]. */
+#define WF_SGLANG_TRANSPOSED "moe_backend.triton_kernel"
+/* SGLANG_OPT_FUSE_SWIGLU_INTERLEAVED: the hook interleaves gate and up, in place. */
+#define WF_SGLANG_INTERLEAVED "(swiglu_interleaved && stage.post && !has.expert_gate_scale)"
+
+#define WF_SGLANG_W13(suffix, parts_, extra_, when_)                                          \
+    {                                                                                         \
+        .name = "{experts}w13_" suffix, .parts = parts_, .when = when_, .groups = "etp_size", \
+        .cuts = "0/etp", .extra = extra_                                                      \
+    }
+#define WF_SGLANG_W2(suffix, parts_, extra_, when_)                                     \
+    {                                                                                   \
+        .name = "{experts}w2_" suffix, .parts = parts_, .when = when_, .cuts = "1/etp", \
+        .extra = extra_                                                                 \
+    }
+/* What every backend makes of experts while `when` holds; E(PARTS) gives the extra slots' parts. */
+#define WF_SGLANG_EXPERTS(when_, E)                                                              \
+    WF_SGLANG_W13("weight", "expert_gate expert_up", E("shared_gate shared_up"),                 \
+                  when_ " && !" WF_SGLANG_UP_FIRST " && !" WF_SGLANG_TRANSPOSED                  \
+                        " && !" WF_SGLANG_INTERLEAVED),                                          \
+        WF_SGLANG_W13("weight", "expert_up expert_gate", E("shared_up shared_gate"),             \
+                      when_ " && " WF_SGLANG_UP_FIRST " && !" WF_SGLANG_TILED),                  \
+        {.name = "{experts}w13_weight",                                                          \
+         .parts = "expert_gate expert_up",                                                       \
+         .when = when_ " && " WF_SGLANG_INTERLEAVED,                                             \
+         .groups = "I",                                                                          \
+         .cuts = "0/etp",                                                                        \
+         .extra = E("shared_gate shared_up")},                                                   \
+        {.name = "{experts}w13_weight",                                                          \
+         .parts = "expert_gate expert_up",                                                       \
+         .when = when_ " && " WF_SGLANG_TRANSPOSED,                                              \
+         .groups = "etp_size",                                                                   \
+         .cuts = "0/etp",                                                                        \
+         .extra = E("shared_gate shared_up"),                                                    \
+         .view = "e r c -> e c r",                                                               \
+         .shape = "slots, columns, rows"},                                                       \
+        {.name = "{experts}w13_weight",                                                          \
+         .parts = "expert_up expert_gate",                                                       \
+         .when = when_ " && " WF_SGLANG_TILED,                                                   \
+         .groups = "etp_size",                                                                   \
+         .cuts = "0/etp",                                                                        \
+         .extra = E("shared_up shared_gate"),                                                    \
+         .view = "e (g:2 i a:8 b:2) (k l:64) -> e k i b g a l",                                  \
+         .shape = "slots, columns / 64, rows, 64"},                                              \
+        WF_SGLANG_W2("weight", "expert_down", E("shared_down"),                                  \
+                     when_ " && !" WF_SGLANG_TILED " && !" WF_SGLANG_TRANSPOSED),                \
+        {.name = "{experts}w2_weight",                                                           \
+         .parts = "expert_down",                                                                 \
+         .when = when_ " && " WF_SGLANG_TRANSPOSED,                                              \
+         .cuts = "1/etp",                                                                        \
+         .extra = E("shared_down"),                                                              \
+         .view = "e r c -> e c r",                                                               \
+         .shape = "slots, columns, rows"},                                                       \
+        {.name = "{experts}w2_weight",                                                           \
+         .parts = "expert_down",                                                                 \
+         .when = when_ " && " WF_SGLANG_TILED,                                                   \
+         .cuts = "1/etp",                                                                        \
+         .extra = E("shared_down"),                                                              \
+         .view = "e (i a:8 b:4) (k l:64) -> e k i b a l",                                        \
+         .shape = "slots, columns / 64, rows, 64"},                                              \
+        WF_SGLANG_W13("weight_scale_inv", "expert_gate_scale expert_up_scale",                   \
+                      E("shared_gate_scale shared_up_scale"), when_ " && !" WF_SGLANG_UP_FIRST), \
+        WF_SGLANG_W13("weight_scale_inv", "expert_up_scale expert_gate_scale",                   \
+                      E("shared_up_scale shared_gate_scale"), when_ " && " WF_SGLANG_UP_FIRST),  \
+        WF_SGLANG_W2("weight_scale_inv", "expert_down_scale", E("shared_down_scale"), when_)
+#define WF_SGLANG_NO_EXTRA(parts_) NULL
+#define WF_SGLANG_ONE_EXTRA(parts_) "1: " parts_
+
+#define WF_SGLANG_SHARED_EXPERTS(when_)                                            \
+    {.name = "{dir}gate_up_proj.weight",                                           \
+     .parts = "shared_gate shared_up",                                             \
+     .when = when_,                                                                \
+     .groups = "shared_size",                                                      \
+     .cuts = "0/shared"},                                                          \
+        {.name = "{dir}gate_up_proj.weight_scale_inv",                             \
+         .parts = "shared_gate_scale shared_up_scale",                             \
+         .when = when_,                                                            \
+         .groups = "shared_size",                                                  \
+         .cuts = "0/shared"},                                                      \
+    {                                                                              \
+        .name = "{name}", .parts = "shared_down|shared_down_scale", .when = when_, \
+        .cuts = "1/shared"                                                         \
+    }
+
+/* Whether the shared expert stands in a slot behind the routed ones, for classes that can
+ * [models/deepseek_v2.py, glm4_moe.py, glm4_moe_lite.py: determine_num_fused_shared_experts]: by
+ * itself without expert parallelism where `rule` holds, and where it is asked for. */
+#define WF_SGLANG_FUSES(rule) \
+    "(shared_experts.fused || (shared_experts.auto && ep == 1 && a2a.none && (" rule ")))"
+/* The rows of experts of such a class; its exceptions take the place of the engine's. */
+#define WF_SGLANG_FUSING_EXPERTS(rule)                                    \
+    WF_SGLANG_EXPERTS(WF_SGLANG_FUSES(rule), WF_SGLANG_ONE_EXTRA),        \
+        WF_SGLANG_EXPERTS("!" WF_SGLANG_FUSES(rule), WF_SGLANG_NO_EXTRA), \
+        WF_SGLANG_SHARED_EXPERTS("!" WF_SGLANG_FUSES(rule))
+#define WF_SGLANG_FUSING_REQUIRES                                                          \
+    "(!shared_experts.fused || (ep == 1 && a2a.none)): a fused shared expert with expert " \
+    "parallelism is not known"
 
 #endif
