@@ -143,10 +143,13 @@ static int run_show(const struct arguments *arguments)
 
 /* --- check ----------------------------------------------------------------------------------- */
 
+static const char *const kind_names[] = {"layout", "oracle", "inventory"};
+
 static struct json_object *result_to_json(const struct wf_case_result *result)
 {
     struct json_object *object = json_object_new_object();
     json_object_object_add(object, "case", json_object_new_string(result->name));
+    json_object_object_add(object, "kind", json_object_new_string(kind_names[result->kind]));
     json_object_object_add(object, "ok", json_object_new_boolean(result->ok));
     json_object_object_add(object, "tensors", json_object_new_uint64(result->tensors));
     json_object_object_add(object, "elements", json_object_new_uint64(result->elements));
@@ -157,7 +160,11 @@ static struct json_object *result_to_json(const struct wf_case_result *result)
 
 static void print_result(FILE *out, const struct wf_case_result *result)
 {
-    if (result->ok) {
+    if (result->kind != WF_CASE_LAYOUT) {
+        fprintf(out, "%-8s %s: %s; no layout to compare\n", kind_names[result->kind], result->name,
+                result->kind == WF_CASE_ORACLE ? "an oracle of values"
+                                               : "an inventory of names and shapes");
+    } else if (result->ok) {
         fprintf(out, "ok       %s: %u ranks, %llu tensors, %llu elements\n", result->name,
                 result->ranks, (unsigned long long)result->tensors,
                 (unsigned long long)result->elements);

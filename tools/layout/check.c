@@ -9,245 +9,21 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "models/layout.h"
+#include "models/json.h"
 #include "tools/files/io.h"
-#include "tools/layout/case.h"
-#include "tools/layout/look.h"
-#include "tools/layout/runs.h"
+#include "tools/layout/check_private.h"
 
-enum {
-    FILE_BYTES_MAX = 256 << 20,
-    STEPS_MAX = 1 << 26, /* comparisons of one case: a fixture with more is no fixture */
-};
-
-struct checker {
-    const struct wf_case_tables *tables;
-    int folder;
-    struct wf_case it;
-    char *params_text;
-    struct wf_case_lines params;
-    uint32_t *param_of; /* our index of each parameter number of the files */
-    struct wf_layout *layout;
-    const char *file; /* at hand, for messages */
-    uint64_t steps;
-    struct wf_case_result *result;
-    struct wf_error *error;
-};
-
-/* --- params.tsv ------------------------------------------------------------------------------ */
-
-static bool same_shape(const struct wf_case_line *line, uint32_t ndim, const uint64_t *shape)
-{
-    return line->ndim == ndim && memcmp(line->shape, shape, ndim * sizeof *shape) == 0;
-}
-
-/* Numbers of the files are those of params.tsv, counted from 0 without gaps; ours may differ. */
-static enum wf_status check_params(struct checker *c)
-{
-    const struct wf_model *model = c->it.model;
-    c->param_of = calloc(c->params.count + 1, sizeof *c->param_of);
-    if (!c->param_of) {
-        return wf_error_set(c->error, WF_NO_MEMORY, "no memory for a case");
-    }
-    for (size_t i = 0; i < c->params.count; i++) {
-        const struct wf_case_line *line = &c->params.lines[i];
-        uint32_t index = wf_model_find(model, line->name, strlen(line->name));
-        if (line->index != i) {
-            return wf_error_set(c->error, WF_INVALID, "line %u: expected index %zu", line->number,
-                                i);
-        }
-        if (index == UINT32_MAX) {
-            return wf_error_set(c->error, WF_MISMATCH,
-                                "parameter \"%.200s\" is not in the derived inventory", line->name);
-        }
-        if (!same_shape(line, model->params[index].ndim, model->params[index].shape)) {
-            return wf_error_set(c->error, WF_MISMATCH,
-                                "parameter %s has another shape than the derived inventory",
-                                line->name);
-        }
-        c->param_of[i] = index;
-    }
-    if (c->params.count != model->param_count) {
-        return wf_error_set(c->error, WF_MISMATCH, "expected %" PRIu32 " parameters, found %zu",
-                            model->param_count, c->params.count);
-    }
-    return WF_OK;
-}
-
-/* --- one tensor ------------------------------------------------------------------------------ */
-
-static enum wf_status differ(struct checker *c, const struct wf_case_line *line,
-                             const struct wf_run *run, uint64_t index, const struct wf_look *look,
-                             bool covered)
-{
-    char derived[WF_NAME_MAX + 64];
-    if (!covered) {
-        snprintf(derived, sizeof derived, "nothing");
-    } else if (look->fill) {
-        snprintf(derived, sizeof derived, "zero");
-    } else {
-        snprintf(derived, sizeof derived, "element %" PRIu64 " of %s", look->element,
-                 c->it.model->params[look->param].name);
-    }
-    return wf_error_set(
-        c->error, WF_MISMATCH,
-        "tensor %s run \"%.*s\": at element %" PRIu64 " of the tensor the derived layout has %s",
-        line->name, (int)(run->len < 60 ? run->len : 60), run->text, index, derived);
-}
-
-/* `count` elements of the run from parameter element `start` on, at element `index`. */
-static enum wf_status check_stretch(struct checker *c, const struct wf_case_line *line,
-                                    uint32_t tensor, const struct wf_run *run, uint64_t start,
-                                    uint64_t index)
-{
-    for (uint64_t done = 0; done < run->count;) {
-        struct wf_look look;
-        bool covered = wf_layout_look(c->layout, tensor, index + done, &look);
-        bool same =
-            covered && (run->kind == WF_RUN_ZERO ? look.fill
-                                                 : run->kind == WF_RUN_PARAM && !look.fill &&
-                                                       look.param == c->param_of[run->param] &&
-                                                       look.element == start + done);
-        if (!same) {
-            return differ(c, line, run, index + done, &look, covered);
-        }
-        if (++c->steps > STEPS_MAX) {
-            return wf_error_set(c->error, WF_NO_RESOURCE, "the case has more than %d runs",
-                                STEPS_MAX);
-        }
-        done += look.run;
-    }
-    return WF_OK;
-}
-
-static enum wf_status check_runs(struct checker *c, const struct wf_case_line *line,
-                                 uint32_t tensor)
-{
-    uint64_t index = 0;
-    const char *text = line->runs;
-    struct wf_run run;
-    enum wf_status status;
-    while ((status = wf_run_next(&text, &run, c->error)) == WF_OK) {
-        uint64_t total = 0;
-        if (__builtin_mul_overflow(run.count, run.times, &total) ||
-            total > line->elements - index) {
-            return wf_error_set(c->error, WF_INVALID,
-                                "tensor %s run \"%.*s\" passes the end of the tensor", line->name,
-                                (int)(run.len < 60 ? run.len : 60), run.text);
-        }
-        if (run.kind == WF_RUN_PARAM && run.param >= c->params.count) {
-            return wf_error_set(c->error, WF_INVALID,
-                                "tensor %s names parameter %" PRIu64 " of %zu", line->name,
-                                run.param, c->params.count);
-        }
-        for (uint64_t i = 0; i < run.times && status == WF_OK; i++) {
-            status = check_stretch(c, line, tensor, &run, run.start + i * run.step, index);
-            index += run.count;
-        }
-        if (status != WF_OK) {
-            return status;
-        }
-    }
-    if (status != WF_NOT_FOUND) {
-        wf_error_prefix(c->error, "tensor %s", line->name);
-        return status;
-    }
-    if (index != line->elements) {
-        return wf_error_set(c->error, WF_INVALID,
-                            "tensor %s: its runs have %" PRIu64 " elements, its shape %" PRIu64,
-                            line->name, index, line->elements);
-    }
-    return WF_OK;
-}
-
-static enum wf_status check_tensor(struct checker *c, const struct wf_case_line *line,
-                                   uint32_t index)
-{
-    const struct wf_tensor *tensor = &c->layout->tensors[index];
-    if (strcmp(line->dtype, wf_dtype_torch(tensor->dtype)) != 0) {
-        return wf_error_set(c->error, WF_MISMATCH, "tensor %s: dtype derived %s, found %.40s",
-                            line->name, wf_dtype_torch(tensor->dtype), line->dtype);
-    }
-    if (!same_shape(line, tensor->ndim, tensor->shape)) {
-        return wf_error_set(c->error, WF_MISMATCH,
-                            "tensor %s: the shape differs (derived %" PRIu32
-                            " dimensions, first %" PRIu64 "; found %" PRIu32 ", first %" PRIu64 ")",
-                            line->name, tensor->ndim, tensor->shape[0], line->ndim, line->shape[0]);
-    }
-    if (*line->more != '\0') {
-        return wf_error_set(c->error, WF_UNSUPPORTED,
-                            "tensor %s: a view or strided tensor (%.40s) is not supported yet",
-                            line->name, line->more);
-    }
-    if (wf_layout_covered(c->layout, index) != line->elements) {
-        return wf_error_set(c->error, WF_MISMATCH,
-                            "tensor %s: the derived pieces overlap or leave gaps", line->name);
-    }
-    return check_runs(c, line, index);
-}
+enum { FILE_BYTES_MAX = 256 << 20 };
 
 /* --- one rank -------------------------------------------------------------------------------- */
 
-static enum wf_status check_alias(struct checker *c, const struct wf_case_line *line,
-                                  uint32_t *aliases)
-{
-    for (uint32_t i = 0; i < c->layout->alias_count; i++) {
-        const struct wf_alias *alias = &c->layout->aliases[i];
-        if (strcmp(alias->name, line->name) == 0 &&
-            strcmp(c->layout->tensors[alias->tensor].name, line->target) == 0) {
-            (*aliases)++;
-            return WF_OK;
-        }
-    }
-    return wf_error_set(c->error, WF_MISMATCH, "alias %.200s of %.200s is not derived", line->name,
-                        line->target);
-}
-
-static enum wf_status check_lines(struct checker *c, const struct wf_case_lines *lines, bool *seen)
-{
-    uint32_t aliases = 0, tensors = 0;
-    for (size_t i = 0; i < lines->count; i++) {
-        const struct wf_case_line *line = &lines->lines[i];
-        enum wf_status status = WF_OK;
-        uint32_t index = wf_layout_find(c->layout, line->name, strlen(line->name));
-        if (line->target) {
-            status = check_alias(c, line, &aliases);
-        } else if (index == UINT32_MAX || seen[index] ||
-                   strcmp(c->layout->tensors[index].name, line->name) != 0) {
-            status = wf_error_set(c->error, WF_MISMATCH, "tensor %.200s is %s", line->name,
-                                  index == UINT32_MAX ? "not derived" : "listed twice");
-        } else {
-            seen[index] = true;
-            tensors++;
-            status = check_tensor(c, line, index);
-            c->result->elements += status == WF_OK ? line->elements : 0;
-        }
-        if (status != WF_OK) {
-            return status;
-        }
-    }
-    c->result->tensors += tensors;
-    for (uint32_t i = 0; i < c->layout->tensor_count; i++) {
-        if (!seen[i]) {
-            return wf_error_set(c->error, WF_MISMATCH, "tensor %s is derived and not there",
-                                c->layout->tensors[i].name);
-        }
-    }
-    if (aliases != c->layout->alias_count) {
-        return wf_error_set(c->error, WF_MISMATCH, "expected %" PRIu32 " aliases, found %" PRIu32,
-                            c->layout->alias_count, aliases);
-    }
-    return WF_OK;
-}
-
-static enum wf_status check_rank(struct checker *c, uint32_t rank)
+static enum wf_status check_rank(struct wf_checker *c, uint32_t rank)
 {
     char name[32], *text = NULL;
     size_t len = 0;
     struct wf_case_lines lines = {0};
     bool *seen = NULL;
     snprintf(name, sizeof name, "rank_%02" PRIu32 ".tsv", rank);
-    c->file = NULL; /* the reader's own sentence names the file */
     enum wf_status status =
         wf_file_read_all(c->folder, name, FILE_BYTES_MAX, &text, &len, c->error);
     if (status != WF_OK) {
@@ -259,7 +35,7 @@ static enum wf_status check_rank(struct checker *c, uint32_t rank)
     }
     if (status == WF_OK) {
         seen = calloc(c->layout->tensor_count + 1, sizeof *seen);
-        status = seen ? check_lines(c, &lines, seen)
+        status = seen ? wf_check_lines(c, &lines, seen)
                       : wf_error_set(c->error, WF_NO_MEMORY, "no memory for a rank");
     }
     if (status != WF_OK) {
@@ -276,7 +52,7 @@ static enum wf_status check_rank(struct checker *c, uint32_t rank)
 /* --- one folder ------------------------------------------------------------------------------ */
 
 /* A file of a rank that the recipe does not have says that the sizes are wrong. */
-static enum wf_status check_no_more_ranks(struct checker *c, uint32_t world)
+static enum wf_status check_no_more_ranks(struct wf_checker *c, uint32_t world)
 {
     DIR *folder = fdopendir(dup(c->folder));
     if (!folder) {
@@ -297,7 +73,7 @@ static enum wf_status check_no_more_ranks(struct checker *c, uint32_t world)
     return status;
 }
 
-static enum wf_status read_case(struct checker *c)
+static enum wf_status read_case(struct wf_checker *c)
 {
     char *text = NULL;
     size_t len = 0;
@@ -310,7 +86,7 @@ static enum wf_status read_case(struct checker *c)
     return status;
 }
 
-static enum wf_status check_files(struct checker *c)
+static enum wf_status check_files(struct wf_checker *c)
 {
     size_t len = 0;
     enum wf_status status =
@@ -320,7 +96,7 @@ static enum wf_status check_files(struct checker *c)
     }
     status = wf_case_params(c->params_text, len, &c->params, c->error);
     if (status == WF_OK) {
-        status = check_params(c);
+        status = wf_check_params(c);
     }
     if (status != WF_OK) {
         wf_error_prefix(c->error, "params.tsv");
@@ -350,50 +126,94 @@ static void name_case(const char *folder, char out[WF_CASE_NAME_MAX])
     out[len] = '\0';
 }
 
-/* Folders beside the layout cases that hold something else. */
-static enum wf_status refuse_by_name(const char *name, struct wf_error *error)
+/* --- what kind of folder ---------------------------------------------------------------------- */
+
+static bool has_file(const struct wf_checker *c, const char *name)
 {
-    static const struct {
-        const char *begin, *what;
-    } kinds[] = {
-        {"hf-transformers", "an inventory of names and shapes"},
-        {"torch-casts", "an oracle of values"},
-        {"fp8-quant", "an oracle of values"},
-    };
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        if (strncmp(name, kinds[i].begin, strlen(kinds[i].begin)) == 0) {
-            return wf_error_set(error, WF_UNSUPPORTED,
-                                "this is %s, not a layout case; checking it is not supported yet",
-                                kinds[i].what);
+    return faccessat(c->folder, name, R_OK, 0) == 0;
+}
+
+/* An inventory is tables of names and shapes: each begins by saying which columns it has. */
+static bool is_inventory(const struct wf_checker *c)
+{
+    static const char begin[] = "# where, pattern, shape";
+    DIR *folder = fdopendir(dup(c->folder));
+    bool found = false;
+    for (struct dirent *entry; folder && !found && (entry = readdir(folder));) {
+        size_t len = strlen(entry->d_name), text_len = 0;
+        char *text = NULL;
+        struct wf_error ignored = {0};
+        if (len > 4 && strcmp(entry->d_name + len - 4, ".tsv") == 0 &&
+            wf_file_read_all(c->folder, entry->d_name, FILE_BYTES_MAX, &text, &text_len,
+                             &ignored) == WF_OK) {
+            found = text_len >= sizeof begin - 1 && memcmp(text, begin, sizeof begin - 1) == 0;
         }
+        free(text);
     }
-    return WF_OK;
+    if (folder) {
+        closedir(folder);
+    }
+    return found;
+}
+
+/* An oracle's case.json says which files of values it has, and nothing of a model. */
+static bool is_oracle(const struct wf_checker *c)
+{
+    char *text = NULL;
+    size_t len = 0;
+    struct json_object *root = NULL;
+    struct wf_error ignored = {0};
+    bool read =
+        !has_file(c, "params.tsv") &&
+        wf_file_read_all(c->folder, "case.json", FILE_BYTES_MAX, &text, &len, &ignored) == WF_OK &&
+        wf_json_parse(text, len, WF_JSON_PYTHON, &root, &ignored) == WF_OK;
+    bool oracle = read && json_object_is_type(root, json_type_object) &&
+                  json_object_object_get_ex(root, "files", NULL) &&
+                  !json_object_object_get_ex(root, "hf_config", NULL);
+    json_object_put(root);
+    free(text);
+    return oracle;
+}
+
+static enum wf_case_kind find_kind(const struct wf_checker *c)
+{
+    if (has_file(c, "case.json")) {
+        return is_oracle(c) ? WF_CASE_ORACLE : WF_CASE_LAYOUT;
+    }
+    return is_inventory(c) ? WF_CASE_INVENTORY : WF_CASE_LAYOUT;
+}
+
+static void fini(struct wf_checker *c)
+{
+    for (size_t i = 0; i < WF_CHECK_STORED_MAX; i++) {
+        wf_layout_free(c->stored[i]);
+    }
+    free(c->sources);
+    free(c->params.lines);
+    free(c->params_text);
+    wf_case_fini(&c->it);
+    if (c->folder >= 0) {
+        close(c->folder);
+    }
 }
 
 void wf_case_check(const char *folder, const struct wf_case_tables *tables,
                    struct wf_case_result *result_out)
 {
     *result_out = (struct wf_case_result){0};
-    struct checker c = {
+    struct wf_checker c = {
         .folder = -1, .tables = tables, .result = result_out, .error = &result_out->difference};
     name_case(folder, result_out->name);
-    enum wf_status status = refuse_by_name(result_out->name, c.error);
+    enum wf_status status = wf_folder_open(folder, &c.folder, c.error);
     if (status == WF_OK) {
-        status = wf_folder_open(folder, &c.folder, c.error);
+        result_out->kind = find_kind(&c);
     }
-    if (status == WF_OK) {
+    if (status == WF_OK && result_out->kind == WF_CASE_LAYOUT) {
         status = read_case(&c);
+        result_out->refused = status != WF_OK;
+        status = status == WF_OK ? check_files(&c) : status;
     }
-    result_out->refused = status != WF_OK;
-    if (status == WF_OK) {
-        status = check_files(&c);
-    }
+    result_out->refused = result_out->refused || c.folder < 0;
     result_out->ok = status == WF_OK;
-    free(c.param_of);
-    free(c.params.lines);
-    free(c.params_text);
-    wf_case_fini(&c.it);
-    if (c.folder >= 0) {
-        close(c.folder);
-    }
+    fini(&c);
 }

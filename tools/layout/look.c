@@ -64,8 +64,10 @@ bool wf_layout_look(const struct wf_layout *layout, uint32_t tensor, uint64_t in
     for (uint32_t i = first_piece(layout, tensor);
          i < layout->piece_count && layout->pieces[i].tensor == tensor; i++) {
         struct wf_nest nest = wf_layout_nest(layout, i);
-        struct wf_look look = {.fill = layout->pieces[i].kind == WF_PIECE_FILL,
-                               .param = layout->pieces[i].param};
+        const struct wf_piece *piece = &layout->pieces[i];
+        bool fill = piece->kind == WF_PIECE_FILL;
+        struct wf_look look = {
+            .fill = fill, .byte = fill ? (uint8_t)piece->value_rule : 0, .param = piece->param};
         if (invert(&nest, offset, &look)) {
             *look_out = look;
             return true;

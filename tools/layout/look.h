@@ -8,7 +8,8 @@
 #include "models/layout.h"
 
 struct wf_look {
-    bool fill; /* zero bytes; else element `element` of parameter `param` */
+    bool fill;    /* `byte` in all its bytes; else element `element` of parameter `param` */
+    uint8_t byte; /* of a fill */
     uint32_t param;
     uint64_t element;
     uint64_t run; /* so many elements from here on follow on both sides, at least 1 */

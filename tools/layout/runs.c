@@ -1,6 +1,7 @@
 /* runs.c - reads params.tsv and rank_NN.tsv. */
 #include "tools/layout/runs.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,6 +48,42 @@ static bool parse_shape(const char *text, struct wf_case_line *line)
     return *text == '\0';
 }
 
+static void set_strides(struct wf_case_line *line)
+{
+    uint64_t step = 1;
+    for (uint32_t axis = line->ndim; axis-- > 0;) {
+        line->strides[axis] = (int64_t)step;
+        step *= line->shape[axis]; /* wraps only beside a dimension of 0, which has no strides */
+    }
+}
+
+/* "strides=4,1,2" with a number for each dimension. */
+static bool parse_strides(const char *text, struct wf_case_line *line)
+{
+    for (uint32_t axis = 0; axis < line->ndim; axis++) {
+        uint64_t stride = 0;
+        if ((axis > 0 && !take_char(&text, ',')) || !take_number(&text, &stride) ||
+            stride > INT64_MAX) {
+            return false;
+        }
+        line->strides[axis] = (int64_t)stride;
+    }
+    return *text == '\0';
+}
+
+/* "shares=NAME+k". */
+static bool parse_shares(char *text, struct wf_case_line *line)
+{
+    char *plus = strrchr(text, '+');
+    if (!plus || plus == text) {
+        return false;
+    }
+    *plus = '\0';
+    const char *at = plus + 1;
+    line->shares = text;
+    return take_number(&at, &line->shares_at) && *at == '\0';
+}
+
 static bool parse_param(char **fields, size_t count, struct wf_case_line *line)
 {
     const char *index = fields[0];
@@ -71,8 +108,24 @@ static bool parse_tensor(char **fields, size_t count, struct wf_case_line *line)
     line->name = fields[0];
     line->dtype = fields[1];
     line->runs = count > 3 ? fields[3] : "";
-    line->more = count > 4 ? fields[4] : "";
-    return parse_shape(fields[2], line);
+    if (!parse_shape(fields[2], line)) {
+        return false;
+    }
+    set_strides(line);
+    for (size_t i = 4; i < count; i++) {
+        bool good = true;
+        if (strncmp(fields[i], "strides=", 8) == 0) {
+            good = parse_strides(fields[i] + 8, line);
+        } else if (strncmp(fields[i], "shares=", 7) == 0) {
+            good = parse_shares(fields[i] + 7, line);
+        } else if (*line->more == '\0') {
+            line->more = fields[i];
+        }
+        if (!good) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Parts a line at its tabs, in place. */

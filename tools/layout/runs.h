@@ -3,7 +3,9 @@
  * One line a tensor, fields parted by tabs; lines that begin with # are headers. Runs list a tensor
  * in storage order, parted by commas: `p:s+n` is n elements of parameter p from its flat index s,
  * `p:s+n*k/st` is k such runs whose starts are st apart, `z+n` is n zeros, `u+n` is n elements that
- * no parameter gives. Files are from outside: every number and line is checked. Pure.
+ * no parameter gives. Fields behind them: `strides=` (elements, by dimension), `shares=NAME+k` (the
+ * tensor is a view into NAME from its element k on); then runs follow rising addresses. Files are
+ * from outside: every number and line is checked. Pure.
  */
 #ifndef WEFT_TOOLS_LAYOUT_RUNS_H
 #define WEFT_TOOLS_LAYOUT_RUNS_H
@@ -21,7 +23,10 @@ enum { WF_CASE_LINES_MAX = 1 << 20 };
 struct wf_case_line {
     const char *name, *dtype, *runs; /* params.tsv: dtype and runs are "" */
     const char *target;              /* of an alias line, else NULL */
-    const char *more;                /* fields behind the runs, "" if none */
+    const char *more;                /* the first field that is not known, "" if none */
+    const char *shares;              /* the tensor that a view looks into, else NULL */
+    uint64_t shares_at;              /* element of it */
+    int64_t strides[WF_SHAPE_MAX];   /* row-major unless the line says others */
     uint64_t index;                  /* params.tsv only */
     uint32_t ndim;
     uint64_t shape[WF_SHAPE_MAX];
