@@ -181,14 +181,30 @@ static enum wf_status add_header(struct deriver *d, const struct wf_bound *bound
 
 /* --- one tensor ------------------------------------------------------------------------------ */
 
+static bool is_of_role(const struct wf_engine_alias *alias, const struct wf_bound *bound)
+{
+    const struct wf_row_part *first = &bound->parts[0];
+    return strlen(alias->role) == first->role_len &&
+           memcmp(alias->role, first->role, first->role_len) == 0;
+}
+
+/* The family's exceptions may say that this engine has no second name of a role. */
+static bool has_no_alias(const struct wf_family_engine *exceptions, const struct wf_bound *bound)
+{
+    for (size_t i = 0; exceptions && i < exceptions->alias_count; i++) {
+        if (!exceptions->aliases[i].name && is_of_role(&exceptions->aliases[i], bound)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static enum wf_status add_alias(struct deriver *d, const struct wf_bound *bound,
                                 const struct wf_engine_alias *alias, uint32_t slot, uint32_t expert)
 {
-    const struct wf_row_part *first = &bound->parts[0];
     uint64_t holds = 1;
     char name[WF_NAME_MAX];
-    if (strlen(alias->role) != first->role_len ||
-        memcmp(alias->role, first->role, first->role_len) != 0) {
+    if (!alias->name || !is_of_role(alias, bound)) {
         return WF_OK;
     }
     enum wf_status status = wf_row_eval(&d->at, alias->when, 1, &holds, d->error);
@@ -211,7 +227,8 @@ static enum wf_status add_aliases(struct deriver *d, const struct wf_bound *boun
     if (bound->row->kind != WF_ROW_WEIGHTS) {
         return WF_OK;
     }
-    for (size_t i = 0; i < engine->alias_count && status == WF_OK; i++) {
+    size_t own = has_no_alias(exceptions, bound) ? 0 : engine->alias_count;
+    for (size_t i = 0; i < own && status == WF_OK; i++) {
         status = add_alias(d, bound, &engine->aliases[i], slot, expert);
     }
     for (size_t i = 0; exceptions && i < exceptions->alias_count && status == WF_OK; i++) {

@@ -101,7 +101,8 @@ struct wf_engine_row {
     enum wf_value_rule value; /* of all its parts */
 };
 
-/* A second name of the tensor whose first part has the role. */
+/* A second name of the tensor whose first part has the role; without a name, in a family: the
+ * engine's own aliases of the role do not hold. */
 struct wf_engine_alias {
     const char *role, *name, *when;
 };
