@@ -5,7 +5,7 @@
  * at a multiple of 16 bytes of the dtype that is computed with, and the end is padded to a multiple
  * of the ranks, which have equal shares. Each parameter is then a view of one dimension of what of
  * it lies in the share, empty where nothing does; the padding (42.0) is nobody's view. Buffers are
- * no part of it. Order of registration is the order of the family's rows.
+ * no part of it.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -16,10 +16,77 @@
 
 enum { ALIGN_BYTES = 16 };
 
+/* Order of registration inside a decoder layer and in the root, as the state dicts of transformers
+ * 5.24 have it; a family says where its modules differ (wf_family_engine.order). */
+static const char *const registered[] = {
+    "embedding",
+    "sinks",
+    "q",
+    "q_bias",
+    "q_a",
+    "q_a_norm",
+    "q_b",
+    "k",
+    "k_bias",
+    "v",
+    "v_bias",
+    "kv_a",
+    "kv_a_norm",
+    "kv_b",
+    "o",
+    "o_bias",
+    "q_norm",
+    "k_norm",
+    "indexer_q_b",
+    "indexer_k",
+    "indexer_k_norm",
+    "indexer_k_norm_bias",
+    "indexer_weights",
+    "gdn_dt_bias",
+    "gdn_a_log",
+    "gdn_conv",
+    "gdn_qkvz",
+    "gdn_ba",
+    "gdn_norm",
+    "gdn_out",
+    "gdn_qkv",
+    "gdn_z",
+    "gdn_b",
+    "gdn_a",
+    "gate",
+    "gate_bias",
+    "up",
+    "up_bias",
+    "down",
+    "down_bias",
+    "expert_gate",
+    "expert_gate_bias",
+    "expert_down",
+    "expert_down_bias",
+    "router",
+    "router_bias",
+    "router_correction",
+    "shared_gate",
+    "shared_up",
+    "shared_down",
+    "shared_router",
+    "input_norm",
+    "attn_out_norm",
+    "post_norm",
+    "mlp_out_norm",
+    "final_norm",
+    "head",
+};
+enum {
+    REGISTERED = sizeof registered / sizeof registered[0],
+    PLACES = 32, /* between two neighbours of that list, for what a family puts there */
+};
+
 /* A tensor and where it stands. */
 struct member {
     uint32_t module; /* 0: the root; layer i is 1 + i */
-    uint32_t param;  /* of its first piece: order of registration */
+    uint32_t place;  /* in the order of registration */
+    uint32_t param;  /* of its first piece */
     uint32_t tensor;
     bool flat;
     uint64_t elements, offset; /* in the module's flat parameter */
@@ -41,7 +108,36 @@ static int by_registration(const void *left, const void *right)
     if (a->module != b->module) {
         return a->module < b->module ? -1 : 1;
     }
-    return a->param < b->param ? -1 : a->param > b->param;
+    return a->place < b->place ? -1 : a->place > b->place;
+}
+
+static uint32_t usual_place(const char *role, size_t len)
+{
+    uint32_t i = 0;
+    while (i < REGISTERED && (strlen(registered[i]) != len || memcmp(registered[i], role, len))) {
+        i++;
+    }
+    return (i + 1) * PLACES;
+}
+
+/* WF_NONE where the order of this role is not known. */
+static uint32_t place_of(const struct wf_family *family, const char *role)
+{
+    const char *at = NULL;
+    uint32_t found = usual_place(role, strlen(role)), pair = 0;
+    for (size_t i = 0; i < family->engine_count; i++) {
+        if (strcmp(family->engines[i].engine, wf_engine_fsdp.exceptions) == 0) {
+            at = family->engines[i].order;
+        }
+    }
+    for (; at && *at; pair++) {
+        size_t len = strcspn(at, " "), less = strcspn(at, "<");
+        if (less < len && strlen(role) == less && memcmp(role, at, less) == 0) {
+            found = usual_place(at + less + 1, len - less - 1) - PLACES / 2 + pair;
+        }
+        at += len + strspn(at + len, " ");
+    }
+    return found <= REGISTERED * PLACES ? found : WF_NONE;
 }
 
 static enum wf_status describe(struct flattener *f, const struct wf_piece *first,
@@ -53,6 +149,12 @@ static enum wf_status describe(struct flattener *f, const struct wf_piece *first
     member->param = first->param;
     member->flat = strcmp(family->rows[param->row].role, "router_correction") != 0;
     member->elements = tensor->bytes / wf_dtype_bytes(tensor->dtype);
+    member->place = place_of(family, family->rows[param->row].role);
+    if (member->place == WF_NONE) {
+        return wf_error_set(f->error, WF_UNSUPPORTED,
+                            "flat=1: where %s stands in the order of registration is not known",
+                            tensor->name);
+    }
     if (param->stack == WF_NONE) {
         return WF_OK;
     }

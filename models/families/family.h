@@ -92,6 +92,9 @@ struct wf_family_engine {
     /* As a family's `requires`, with what expressions of rows know: what this framework's class of
      * the family does not run. "pp == 1: SGLang's Qwen3-Next class has no pipeline stages". */
     const char *requires;
+    /* "ROLE<ROLE ...": for "memory", parameters that a module registers before others against the
+     * order that most have (engines/fsdp_flat.c). */
+    const char *order;
 };
 
 struct wf_family {
