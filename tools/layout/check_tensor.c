@@ -339,8 +339,10 @@ enum wf_status wf_check_lines(struct wf_checker *c, const struct wf_case_lines *
         uint32_t index = wf_layout_find(c->layout, name, strlen(name));
         if (line->target) {
             status = check_alias(c, line, &aliases);
-        } else if (index == UINT32_MAX || seen[index] ||
-                   strcmp(c->layout->tensors[index].name, name) != 0) {
+        } else if (index != UINT32_MAX && strcmp(c->layout->tensors[index].name, name) != 0) {
+            aliases++; /* a second name that is listed like a first one */
+            status = check_tensor(c, line, index);
+        } else if (index == UINT32_MAX || seen[index]) {
             status = wf_error_set(c->error, WF_MISMATCH, "tensor %.200s is %s", line->name,
                                   index == UINT32_MAX ? "not derived" : "listed twice");
         } else {
