@@ -104,67 +104,6 @@ Test(engines, accepted_megatron_splits_are_partitions)
     cr_expect_gt(accepted, 100);
 }
 
-Test(engines, vllm_pipelines)
-{
-    struct json_object *root = golden_json("tests/golden/vectors/engine_pp.json");
-    struct json_object *cases = golden_get(root, "cases");
-    struct wf_model *tiny = golden_model("tests/golden/models/tiny-qwen3.json");
-    for (size_t i = 0; i < json_object_array_length(cases); i++) {
-        struct json_object *it = json_object_array_get_idx(cases, i);
-        struct wf_model model = *tiny;
-        model.layers = golden_number(it, "layers");
-        struct wf_recipe recipe = {.engine = &wf_engine_vllm, .pp = golden_number(it, "pp")};
-        uint32_t next = 0;
-        for (uint32_t pp = 0; pp < recipe.pp; pp++) {
-            struct wf_chunk chunk;
-            uint32_t count = 0;
-            cr_assert_eq(wf_engine_vllm.chunks(&model, &recipe, pp, &chunk, &count, NULL), WF_OK);
-            cr_expect_eq(chunk.layer_count, golden_at(golden_get(it, "vllm"), pp),
-                         "case %zu stage %u", i, pp);
-            cr_expect_eq(chunk.first_layer, next, "case %zu stage %u", i, pp);
-            next += chunk.layer_count;
-        }
-        cr_expect_eq(next, model.layers, "case %zu", i);
-    }
-    json_object_put(root);
-    wf_model_free(tiny);
-}
-
-/* --- vocabulary ------------------------------------------------------------------------------ */
-
-Test(engines, vocabularies_are_padded)
-{
-    struct json_object *root = golden_json("tests/golden/vectors/vocab_padding.json");
-    struct json_object *cases = golden_get(root, "cases");
-    for (size_t i = 0; i < json_object_array_length(cases); i++) {
-        struct json_object *it = json_object_array_get_idx(cases, i);
-        uint32_t tp = golden_number(it, "tp"), div = golden_number(it, "div");
-        char config[512], specs[2][64];
-        snprintf(config, sizeof config,
-                 "{\"model_type\": \"llama\", \"hidden_size\": 8, \"num_hidden_layers\": 1, "
-                 "\"vocab_size\": %u, \"num_attention_heads\": 8, \"intermediate_size\": 8}",
-                 golden_number(it, "vocab"));
-        snprintf(specs[0], sizeof specs[0], "megatron:tp=%u,vocab_div=%u", tp, div * tp);
-        snprintf(specs[1], sizeof specs[1], "vllm:tp=%u", tp);
-        struct wf_model *model = NULL;
-        cr_assert_eq(wf_model_parse(config, strlen(config), &model, NULL), WF_OK);
-        for (unsigned side = 0; side < 2; side++) {
-            struct wf_recipe recipe;
-            struct wf_layout *layout = NULL;
-            struct wf_error error = {0};
-            cr_assert_eq(wf_recipe_parse(specs[side], model, &recipe, &error), WF_OK, "%s",
-                         error.text);
-            cr_assert_eq(wf_layout_derive(model, &recipe, 0, &layout, &error), WF_OK);
-            cr_expect_eq(layout->tensors[0].shape[0] * tp,
-                         golden_number(it, side ? "engine64" : "megatron"), "case %zu %s", i,
-                         specs[side]);
-            wf_layout_free(layout);
-        }
-        wf_model_free(model);
-    }
-    json_object_put(root);
-}
-
 /* --- q, k and v ------------------------------------------------------------------------------ */
 
 static struct wf_model *qkv_model(uint32_t heads, uint32_t kv_heads, uint32_t head_dim)
