@@ -40,7 +40,8 @@ static inline struct wf_model *golden_model(const char *path)
     char *text = golden_text(path, &len);
     struct wf_model *model = NULL;
     struct wf_error error = {0};
-    cr_assert_eq(wf_model_parse(text, len, &model, &error), WF_OK, "%s: %s", path, error.text);
+    cr_assert_eq(wf_model_parse(text, len, NULL, &model, &error), WF_OK, "%s: %s", path,
+                 error.text);
     free(text);
     return model;
 }

@@ -16,7 +16,8 @@ static struct wf_model *parse(const char *config)
 {
     struct wf_model *model = NULL;
     struct wf_error error = {0};
-    cr_assert_eq(wf_model_parse(config, strlen(config), &model, &error), WF_OK, "%s", error.text);
+    cr_assert_eq(wf_model_parse(config, strlen(config), NULL, &model, &error), WF_OK, "%s",
+                 error.text);
     return model;
 }
 
