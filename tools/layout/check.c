@@ -34,7 +34,7 @@ static enum wf_status check_rank(struct wf_checker *c, uint32_t rank)
         status = wf_case_tensors(text, len, &lines, c->error);
     }
     if (status == WF_OK) {
-        seen = calloc(c->layout->tensor_count + 1, sizeof *seen);
+        seen = calloc(c->layout->tensor_count + c->layout->alias_count + 1, sizeof *seen);
         status = seen ? wf_check_lines(c, &lines, seen)
                       : wf_error_set(c->error, WF_NO_MEMORY, "no memory for a rank");
     }

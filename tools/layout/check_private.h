@@ -41,7 +41,7 @@ enum wf_status wf_check_params(struct wf_checker *c);
 bool wf_check_source_at(const struct wf_checker *c, uint64_t line, uint64_t element,
                         struct wf_look *look_out);
 /* Every line of a rank's file against c->layout, and the other way round. `seen` has an entry for
- * each tensor. */
+ * each tensor and, behind them, each alias. */
 enum wf_status wf_check_lines(struct wf_checker *c, const struct wf_case_lines *lines, bool *seen);
 bool wf_check_same_shape(const struct wf_case_line *line, uint32_t ndim, const uint64_t *shape);
 

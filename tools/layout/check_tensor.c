@@ -298,62 +298,76 @@ static enum wf_status check_tensor(struct wf_checker *c, const struct wf_case_li
 
 /* --- one rank -------------------------------------------------------------------------------- */
 
-static enum wf_status check_alias(struct wf_checker *c, const struct wf_case_line *line,
-                                  uint32_t *aliases)
+/* The derived alias of that name, counted on behind the tensors; UINT32_MAX if there is none. */
+static uint32_t find_alias(const struct wf_layout *layout, const char *name)
 {
-    const char *name = plain_name(line->name), *target = plain_name(line->target);
-    for (uint32_t i = 0; i < c->layout->alias_count; i++) {
-        const struct wf_alias *alias = &c->layout->aliases[i];
-        if (strcmp(alias->name, name) == 0 &&
-            strcmp(c->layout->tensors[alias->tensor].name, target) == 0) {
-            (*aliases)++;
-            return WF_OK;
+    for (uint32_t i = 0; i < layout->alias_count; i++) {
+        if (strcmp(layout->aliases[i].name, name) == 0) {
+            return layout->tensor_count + i;
         }
     }
-    return wf_error_set(c->error, WF_MISMATCH, "alias %.200s of %.200s is not derived", line->name,
-                        line->target);
+    return UINT32_MAX;
 }
 
-static enum wf_status check_whole(const struct wf_checker *c, const bool *seen, uint32_t aliases)
+static enum wf_status check_alias(struct wf_checker *c, const struct wf_case_line *line, bool *seen)
 {
-    for (uint32_t i = 0; i < c->layout->tensor_count; i++) {
+    const char *target = plain_name(line->target);
+    uint32_t alias = find_alias(c->layout, plain_name(line->name));
+    if (alias == UINT32_MAX || seen[alias] ||
+        strcmp(c->layout->tensors[c->layout->aliases[alias - c->layout->tensor_count].tensor].name,
+               target) != 0) {
+        return wf_error_set(c->error, WF_MISMATCH, "alias %.200s of %.200s is %s", line->name,
+                            line->target,
+                            alias != UINT32_MAX && seen[alias] ? "listed twice" : "not derived");
+    }
+    seen[alias] = true;
+    return WF_OK;
+}
+
+/* A tensor under its own name, or once more in full under a second one. */
+static enum wf_status check_named(struct wf_checker *c, const struct wf_case_line *line, bool *seen)
+{
+    const char *name = plain_name(line->name);
+    uint32_t index = wf_layout_find(c->layout, name, strlen(name)), mark = index;
+    if (index != UINT32_MAX && strcmp(c->layout->tensors[index].name, name) != 0) {
+        mark = find_alias(c->layout, name);
+    }
+    if (index == UINT32_MAX || seen[mark]) {
+        return wf_error_set(c->error, WF_MISMATCH, "tensor %.200s is %s", line->name,
+                            index == UINT32_MAX ? "not derived" : "listed twice");
+    }
+    seen[mark] = true;
+    c->result->tensors++;
+    return check_tensor(c, line, index);
+}
+
+static enum wf_status check_whole(const struct wf_checker *c, const bool *seen)
+{
+    const struct wf_layout *layout = c->layout;
+    for (uint32_t i = 0; i < layout->tensor_count; i++) {
         if (!seen[i]) {
             return wf_error_set(c->error, WF_MISMATCH, "tensor %s is derived and not there",
-                                c->layout->tensors[i].name);
+                                layout->tensors[i].name);
         }
     }
-    if (aliases != c->layout->alias_count) {
-        return wf_error_set(c->error, WF_MISMATCH, "expected %" PRIu32 " aliases, found %" PRIu32,
-                            c->layout->alias_count, aliases);
+    for (uint32_t i = 0; i < layout->alias_count; i++) {
+        if (!seen[layout->tensor_count + i]) {
+            return wf_error_set(c->error, WF_MISMATCH,
+                                "alias %s of %s is derived and not there (of %" PRIu32 " aliases)",
+                                layout->aliases[i].name,
+                                layout->tensors[layout->aliases[i].tensor].name,
+                                layout->alias_count);
+        }
     }
     return WF_OK;
 }
 
 enum wf_status wf_check_lines(struct wf_checker *c, const struct wf_case_lines *lines, bool *seen)
 {
-    uint32_t aliases = 0, tensors = 0;
-    for (size_t i = 0; i < lines->count; i++) {
+    enum wf_status status = WF_OK;
+    for (size_t i = 0; i < lines->count && status == WF_OK; i++) {
         const struct wf_case_line *line = &lines->lines[i];
-        enum wf_status status = WF_OK;
-        const char *name = plain_name(line->name);
-        uint32_t index = wf_layout_find(c->layout, name, strlen(name));
-        if (line->target) {
-            status = check_alias(c, line, &aliases);
-        } else if (index != UINT32_MAX && strcmp(c->layout->tensors[index].name, name) != 0) {
-            aliases++; /* a second name that is listed like a first one */
-            status = check_tensor(c, line, index);
-        } else if (index == UINT32_MAX || seen[index]) {
-            status = wf_error_set(c->error, WF_MISMATCH, "tensor %.200s is %s", line->name,
-                                  index == UINT32_MAX ? "not derived" : "listed twice");
-        } else {
-            seen[index] = true;
-            tensors++;
-            status = check_tensor(c, line, index);
-        }
-        if (status != WF_OK) {
-            return status;
-        }
+        status = line->target ? check_alias(c, line, seen) : check_named(c, line, seen);
     }
-    c->result->tensors += tensors;
-    return check_whole(c, seen, aliases);
+    return status == WF_OK ? check_whole(c, seen) : status;
 }
