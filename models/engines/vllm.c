@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "models/engines/vllm_rows.h"
+#include "models/engines/vllm.h"
 
 enum { FP8_BLOCK = 128, FINEST_BLOCK = 32, TRTLLM_BLOCK = 128, CAPABILITY_TRTLLM = 100 };
 

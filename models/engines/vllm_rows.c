@@ -15,10 +15,10 @@
  *   after the hook  [layers/fused_moe/oracle/unquantized.py, fp8.py; layers/quantization/utils/
  *                   flashinfer_utils.py] the backend decides what w13 and w2 hold
  */
-#include "models/engines/vllm_rows.h"
+#include "models/engines/vllm.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
-#define SCALE "weight_scale_inv"
+#define SCALE WF_VLLM_SCALE
 
 /* A fused linear that every rank makes from its own shares. */
 #define FUSED(name_, parts_)                                                \
@@ -256,7 +256,7 @@ const struct wf_engine_row wf_vllm_rows[] = {
      .cuts = "0/vision"},
     WHOLE("merger_norm|merger_norm_bias|deepstack_norm|deepstack_norm_bias"),
 };
-_Static_assert(COUNT(wf_vllm_rows) == WF_VLLM_ROWS, "count them in vllm_rows.h");
+_Static_assert(COUNT(wf_vllm_rows) == WF_VLLM_ROWS, "count them in vllm.h");
 
 #define SHARED "{top}model.layers.{i}.mlp.experts._shared_experts._layer."
 
@@ -272,4 +272,4 @@ const struct wf_engine_alias wf_vllm_aliases[] = {
     {"shared_router", "{dir}shared_expert.expert_gate.weight", NULL},
     {"shared_router", SHARED "expert_gate.weight", NULL},
 };
-_Static_assert(COUNT(wf_vllm_aliases) == WF_VLLM_ALIASES, "count them in vllm_rows.h");
+_Static_assert(COUNT(wf_vllm_aliases) == WF_VLLM_ALIASES, "count them in vllm.h");

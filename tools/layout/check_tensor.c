@@ -6,18 +6,6 @@
 
 #include "tools/layout/check_private.h"
 
-/* Buffers and plain attributes are marked in the files; a layout has them by name like all. */
-static const char *plain_name(const char *name)
-{
-    static const char *const marks[] = {"buffer:", "attr:"};
-    for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
-        if (strncmp(name, marks[i], strlen(marks[i])) == 0) {
-            return name + strlen(marks[i]);
-        }
-    }
-    return name;
-}
-
 static int shown(const struct wf_run *run)
 {
     return (int)(run->len < 60 ? run->len : 60);
@@ -209,7 +197,7 @@ static bool find_places(const struct wf_case_line *line, uint64_t size, uint64_t
 
 static enum wf_status check_view(struct wf_checker *c, const struct wf_case_line *line)
 {
-    const char *target = plain_name(line->shares);
+    const char *target = line->shares;
     struct view view = {.tensor = wf_layout_find(c->layout, target, strlen(target))};
     if (view.tensor == UINT32_MAX || c->layout->tensors[view.tensor].kind != WF_TENSOR_WEIGHTS) {
         return wf_error_set(c->error, WF_MISMATCH,
@@ -311,8 +299,8 @@ static uint32_t find_alias(const struct wf_layout *layout, const char *name)
 
 static enum wf_status check_alias(struct wf_checker *c, const struct wf_case_line *line, bool *seen)
 {
-    const char *target = plain_name(line->target);
-    uint32_t alias = find_alias(c->layout, plain_name(line->name));
+    const char *target = line->target;
+    uint32_t alias = find_alias(c->layout, line->name);
     if (alias == UINT32_MAX || seen[alias] ||
         strcmp(c->layout->tensors[c->layout->aliases[alias - c->layout->tensor_count].tensor].name,
                target) != 0) {
@@ -327,7 +315,7 @@ static enum wf_status check_alias(struct wf_checker *c, const struct wf_case_lin
 /* A tensor under its own name, or once more in full under a second one. */
 static enum wf_status check_named(struct wf_checker *c, const struct wf_case_line *line, bool *seen)
 {
-    const char *name = plain_name(line->name);
+    const char *name = line->name;
     uint32_t index = wf_layout_find(c->layout, name, strlen(name)), mark = index;
     if (index != UINT32_MAX && strcmp(c->layout->tensors[index].name, name) != 0) {
         mark = find_alias(c->layout, name);
