@@ -21,11 +21,9 @@ static void place_tensors(const struct wf_layout *layout, struct wf_run_memory *
         placed->live.name = tensor->name;
         placed->live.dtype = tensor->dtype;
         placed->live.ndim = tensor->ndim;
-        int64_t stride = 1;
         for (uint32_t d = tensor->ndim; d-- > 0;) {
             placed->live.shape[d] = tensor->shape[d];
-            placed->live.strides[d] = stride;
-            stride *= (int64_t)tensor->shape[d];
+            placed->live.strides[d] = tensor->strides[d];
         }
         placed->address = (uint8_t *)memory->region.address + offset;
         placed->offset = offset;
