@@ -1,0 +1,263 @@
+/* detect.c - tries every family, engine and recipe whose names are those of the dumps. */
+#include "tools/layout/detect.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "models/engines/engine.h"
+#include "tools/layout/detect_private.h"
+
+/* Names that are not nearly those of the dump are not tried further. */
+#define NEAR_ENOUGH 0.9
+
+struct detector {
+    const struct wf_dump *dumps;
+    uint32_t count;
+    const struct wf_family *const *families;
+    struct wf_seen seen; /* of rank 0 */
+    struct wf_detected *out;
+    double nearest;
+};
+
+/* --- a fit is shown -------------------------------------------------------------------------- */
+
+static int by_tensor_name(const void *key, const void *member)
+{
+    return strcmp(key, ((const struct wf_dump_tensor *)member)->name);
+}
+
+/* The layout's tensors are the dump's: all that are written must be there, and nothing else. */
+static bool same_tensors(const struct wf_dump *dump, const struct wf_layout *layout)
+{
+    uint32_t found = 0;
+    for (uint32_t t = 0; t < layout->tensor_count; t++) {
+        const struct wf_tensor *tensor = &layout->tensors[t];
+        const struct wf_dump_tensor *live = bsearch(tensor->name, dump->tensors, dump->count,
+                                                    sizeof *dump->tensors, by_tensor_name);
+        if (live == NULL && tensor->kind == WF_TENSOR_WEIGHTS) {
+            return false;
+        }
+        if (live != NULL &&
+            (live->ndim != tensor->ndim ||
+             memcmp(live->shape, tensor->shape, tensor->ndim * sizeof tensor->shape[0]) != 0)) {
+            return false;
+        }
+        found += live != NULL;
+    }
+    for (uint32_t a = 0; a < layout->alias_count; a++) { /* a second name may be listed too */
+        found += bsearch(layout->aliases[a].name, dump->tensors, dump->count, sizeof *dump->tensors,
+                         by_tensor_name) != NULL;
+    }
+    return found == dump->count;
+}
+
+static bool all_ranks_fit(void *user, const struct wf_guess *guess)
+{
+    const struct detector *d = user;
+    struct wf_model *model = wf_guess_model(guess);
+    struct wf_recipe recipe;
+    bool good = model != NULL && wf_recipe_parse(guess->spec, model, &recipe, NULL) == WF_OK &&
+                (d->count == 1 || wf_recipe_world(&recipe) == d->count);
+    for (uint32_t rank = 0; rank < d->count && good; rank++) {
+        struct wf_layout *layout = NULL;
+        good = wf_layout_derive(model, &recipe, rank, &layout, NULL) == WF_OK &&
+               same_tensors(&d->dumps[rank], layout);
+        wf_layout_free(layout);
+    }
+    wf_model_free(model);
+    return good;
+}
+
+static void append(char *text, size_t size, const char *mark, const char *key, const char *value)
+{
+    size_t used = strlen(text);
+    snprintf(text + used, size - used, "%s%.*s%s", used > 0 ? mark : "", (int)strcspn(key, "|"),
+             key, value);
+}
+
+static void keep_fit(struct detector *d, const struct wf_guess *guess)
+{
+    struct wf_detected *out = d->out;
+    if (out->fit_count == WF_DETECT_FITS_MAX) {
+        out->more = true;
+        return;
+    }
+    struct wf_detect_fit *fit = &out->fits[out->fit_count++];
+    *fit = (struct wf_detect_fit){.family = guess->family};
+    memcpy(fit->spec, guess->spec, sizeof fit->spec);
+    for (size_t s = 0; s < guess->family->size_count; s++) {
+        const struct wf_family_size *size = &guess->family->sizes[s];
+        char value[32];
+        if (guess->given[s] && (guess->moves[s] || wf_guess_is_flag(size))) {
+            snprintf(value, sizeof value, "=%" PRIu64, guess->value[s]);
+            append(fit->sizes, sizeof fit->sizes, ", ", size->key, value);
+        }
+        if (guess->free[s]) {
+            append(fit->free, sizeof fit->free, " x ", size->key, "");
+        }
+    }
+}
+
+/* --- recipes --------------------------------------------------------------------------------- */
+
+static void try_spec(struct detector *d, const struct wf_guess *begin, const char *spec)
+{
+    struct wf_guess guess = *begin;
+    snprintf(guess.spec, sizeof guess.spec, "%s", spec);
+    if (wf_guess_solve(&guess, &d->seen, all_ranks_fit, d)) {
+        keep_fit(d, &guess);
+    }
+}
+
+static bool knows(const struct wf_engine *engine, const char *key)
+{
+    for (size_t i = 0; i < engine->key_count; i++) {
+        if (strcmp(engine->keys[i].name, key) == 0) {
+            return engine->keys[i].kind != WF_KEY_REFUSED;
+        }
+    }
+    return false;
+}
+
+/* "engine:more" and the sizes that are not 1. */
+static bool make_spec(const struct wf_engine *engine, const char *more, const uint32_t *sizes,
+                      const char *const *keys, size_t count, char out[WF_SPEC_MAX])
+{
+    size_t used = (size_t)snprintf(out, WF_SPEC_MAX, "%s:%s", engine->name, more);
+    const char *mark = *more != '\0' ? "," : "";
+    for (size_t i = 0; i < count; i++) {
+        if (sizes[i] == 1) {
+            continue;
+        }
+        if (!knows(engine, keys[i])) {
+            return false;
+        }
+        used += (size_t)snprintf(out + used, WF_SPEC_MAX - used, "%s%s=%" PRIu32, mark, keys[i],
+                                 sizes[i]);
+        mark = ",";
+    }
+    return used < WF_SPEC_MAX;
+}
+
+/* Sizes whose product are the ranks that there are; of a single dump any small ones, without those
+ * that shapes cannot show. Without experts ep and etp are not tried. */
+static void try_recipes(struct detector *d, const struct wf_guess *begin,
+                        const struct wf_engine *engine, const char *more, bool experts)
+{
+    static const char *const keys[] = {"tp", "pp", "dp", "ep", "etp"};
+    uint32_t world = d->count > 1 ? d->count : WF_DETECT_WORLD_MAX / 4;
+    uint32_t group = experts ? world : 1;
+    for (uint32_t tp = 1; tp <= world; tp *= d->count > 1 ? 1 : 2, tp += d->count > 1) {
+        for (uint32_t pp = 1; pp * tp <= world && (pp == 1 || d->count > 1); pp++) {
+            uint32_t dp = d->count > 1 ? d->count / (tp * pp) : 1;
+            if (d->count > 1 && tp * pp * dp != d->count) {
+                continue;
+            }
+            for (uint32_t ep = 1; ep <= group; ep *= 2) {
+                for (uint32_t etp = 1; etp <= (experts ? tp * dp : 1); etp *= 2) {
+                    const uint32_t sizes[] = {tp, pp, dp, ep, etp};
+                    char spec[WF_SPEC_MAX];
+                    if (make_spec(engine, more, sizes, keys, 5, spec)) {
+                        try_spec(d, begin, spec);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* --- families and engines -------------------------------------------------------------------- */
+
+/* Words that change names: each is tried. */
+static const struct {
+    const char *engine, *more;
+} variants[] = {
+    {"megatron", ""},
+    {"megatron", "names=local"},
+    {"megatron", "experts=sequential"},
+    {"megatron", "names=local,experts=sequential"},
+    {"megatron", "version=0.16"},
+    {"fsdp", ""},
+    {"vllm", ""},
+    {"sglang", ""},
+    {"hf", ""},
+};
+
+static void note_nearest(struct detector *d, const struct wf_guess *guess, double near)
+{
+    struct wf_seen own;
+    if (near <= d->nearest || !wf_guess_seen(guess, 0, &own)) {
+        return;
+    }
+    const char *other = "";
+    for (uint32_t i = 0; i < d->seen.count && *other == '\0'; i++) {
+        if (wf_seen_find(&own, d->seen.slots[i].pattern) == NULL) {
+            other = d->seen.slots[i].name;
+        }
+    }
+    d->nearest = near;
+    snprintf(d->out->nearest, sizeof d->out->nearest, "%s in %s%s%s", guess->family->name,
+             guess->spec, *other != '\0' ? ", which has no " : ", whose shapes differ", other);
+    wf_seen_fini(&own);
+}
+
+static void try_family(struct detector *d, const struct wf_family *family, size_t variant)
+{
+    const struct wf_engine *engine = NULL;
+    for (size_t e = 0; wf_engines[e] != NULL; e++) {
+        engine =
+            strcmp(wf_engines[e]->name, variants[variant].engine) == 0 ? wf_engines[e] : engine;
+    }
+    if (engine == NULL) {
+        return;
+    }
+    struct wf_guess guess = {.family = family, .families = d->families};
+    snprintf(guess.spec, sizeof guess.spec, "%s:%s", engine->name, variants[variant].more);
+    double near = wf_guess_begin(&guess, &d->seen);
+    note_nearest(d, &guess, near);
+    if (near < NEAR_ENOUGH) {
+        return;
+    }
+    struct wf_model *model = wf_guess_model(&guess);
+    bool experts = model != NULL && wf_model_size(model, "E") > 0;
+    wf_model_free(model);
+    try_recipes(d, &guess, engine, variants[variant].more, experts);
+}
+
+enum wf_status wf_detect(const struct wf_dump *dumps, uint32_t count,
+                         const struct wf_family *const *families, struct wf_detected *out,
+                         struct wf_error *error)
+{
+    *out = (struct wf_detected){0};
+    struct detector d = {
+        .dumps = dumps, .count = count, .families = families, .out = out, .nearest = -1};
+    if (count == 0 || count > WF_DETECT_WORLD_MAX || dumps[0].count == 0) {
+        return wf_error_set(error, WF_INVALID, "expected the tensors of 1 to %d ranks, found %s",
+                            WF_DETECT_WORLD_MAX,
+                            count == 0                    ? "none"
+                            : count > WF_DETECT_WORLD_MAX ? "more files"
+                                                          : "a file without tensors");
+    }
+    out->fits = calloc(WF_DETECT_FITS_MAX, sizeof *out->fits);
+    if (out->fits == NULL || !wf_seen_dump(&dumps[0], &d.seen)) {
+        return wf_error_set(error, WF_NO_MEMORY, "no memory to detect with");
+    }
+    for (size_t v = 0; v < sizeof variants / sizeof variants[0]; v++) {
+        for (size_t f = 0; families != NULL && families[f] != NULL; f++) {
+            try_family(&d, families[f], v);
+        }
+        for (size_t f = 0; wf_families[f] != NULL; f++) {
+            try_family(&d, wf_families[f], v);
+        }
+    }
+    wf_seen_fini(&d.seen);
+    return WF_OK;
+}
+
+void wf_detected_fini(struct wf_detected *detected)
+{
+    free(detected->fits);
+    *detected = (struct wf_detected){0};
+}

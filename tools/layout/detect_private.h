@@ -1,0 +1,58 @@
+/* detect_private.h - what detect.c and its solver share: what is seen of a dump, and a guess. */
+#ifndef WEFT_TOOLS_LAYOUT_DETECT_PRIVATE_H
+#define WEFT_TOOLS_LAYOUT_DETECT_PRIVATE_H
+
+#include "models/layout.h"
+#include "tools/layout/detect.h"
+
+enum {
+    WF_SEEN_PARTS = 1 + WF_SHAPE_MAX, /* how many tensors, then the dimensions of the largest */
+};
+
+/* All tensors whose names differ in numbers only. */
+struct wf_seen_slot {
+    uint64_t pattern; /* hash of the name without its numbers */
+    uint64_t parts[WF_SEEN_PARTS];
+    const char *name; /* one of them; borrows */
+};
+
+struct wf_seen {
+    struct wf_seen_slot *slots; /* by pattern; owned */
+    uint32_t count;
+};
+
+/* False without memory. */
+bool wf_seen_dump(const struct wf_dump *dump, struct wf_seen *out);
+bool wf_seen_layout(const struct wf_layout *layout, struct wf_seen *out);
+const struct wf_seen_slot *wf_seen_find(const struct wf_seen *seen, uint64_t pattern);
+/* 1 if both have the same patterns, 0 if none in common. */
+double wf_seen_alike(const struct wf_seen *a, const struct wf_seen *b);
+void wf_seen_fini(struct wf_seen *seen);
+
+/* Values of a family's sizes that may make the dumps. */
+struct wf_guess {
+    const struct wf_family *family;
+    const struct wf_family *const *families; /* for the parser */
+    char spec[WF_SPEC_MAX];
+    uint64_t value[WF_FAMILY_SIZES_MAX];
+    bool given[WF_FAMILY_SIZES_MAX]; /* in the config; else the family's own rule holds */
+    bool solved[WF_FAMILY_SIZES_MAX];
+    bool moves[WF_FAMILY_SIZES_MAX]; /* some shape or name depends on it */
+    bool free[WF_FAMILY_SIZES_MAX];  /* chosen where only a product shows */
+};
+
+/* True for a size that a config gives as true or false. */
+bool wf_guess_is_flag(const struct wf_family_size *size);
+/* The model of a guess, or NULL where the family refuses these sizes. */
+struct wf_model *wf_guess_model(const struct wf_guess *guess);
+/* What a rank has by a guess; false where anything refuses it. */
+bool wf_guess_seen(const struct wf_guess *guess, uint32_t rank, struct wf_seen *out);
+/* Small sizes of the family that every recipe of one rank takes; flags so that names come as near
+ * to those of `seen` as they can. Gives how near (wf_seen_alike). */
+double wf_guess_begin(struct wf_guess *guess, const struct wf_seen *seen);
+/* Solves for the sizes from what rank 0 shows; *good_out as `check` says of the result. */
+typedef bool wf_guess_check_t(void *user, const struct wf_guess *guess);
+bool wf_guess_solve(struct wf_guess *guess, const struct wf_seen *seen, wf_guess_check_t *check,
+                    void *user);
+
+#endif
