@@ -120,7 +120,7 @@ void hand_rank(struct world *world, enum wf_side side, uint32_t host,
             char name[32];
             snprintf(name, sizeof name, "tensor%" PRIu32, tensors++);
             wf_build_tensor(&build, name, piece->dtype, 2,
-                            (uint64_t[]){piece->rows, piece->columns});
+                            (uint64_t[]){piece->rows, piece->columns}, WF_TENSOR_WEIGHTS);
         }
         uint64_t bytes = wf_dtype_bytes(piece->dtype);
         bool fill = piece->param == UINT32_MAX;
@@ -132,8 +132,11 @@ void hand_rank(struct world *world, enum wf_side side, uint32_t host,
             .axis_count = 2,
             .axes = {{piece->high, width, (int64_t)(piece->columns * bytes)},
                      {piece->wide, 1, (int64_t)bytes}}};
-        wf_build_piece(&build, fill ? 0 : piece->param, &nest,
-                       fill ? WF_PIECE_FILL : WF_PIECE_DATA);
+        if (fill) {
+            wf_build_fill(&build, &nest, 0);
+        } else {
+            wf_build_piece(&build, piece->param, &nest, WF_VALUE_COPY);
+        }
     }
     hand_layout(world, side, host, &build);
 }

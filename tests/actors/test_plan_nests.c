@@ -47,17 +47,17 @@ static void add_tensor(struct wf_build *build, enum form form, uint64_t rows, ui
         sorted.axes[0] = nests[form].axes[1];
         sorted.axes[1] = nests[form].axes[0];
     }
-    wf_build_tensor(build, form_names[form], WF_DTYPE_F32, 1, &places);
-    wf_build_piece(build, 0, &sorted, WF_PIECE_DATA);
+    wf_build_tensor(build, form_names[form], WF_DTYPE_F32, 1, &places, WF_TENSOR_WEIGHTS);
+    wf_build_piece(build, 0, &sorted, WF_VALUE_COPY);
     if (form == INTERLEAVED) {
         struct wf_nest fill = {0, ELEM, ELEM, 1, {{rows * columns, 1, 2 * e}}};
-        wf_build_piece(build, 0, &fill, WF_PIECE_FILL);
+        wf_build_fill(build, &fill, 0);
     }
     if (form == HALVES) { /* the second half stands first */
         sorted.param_first = rows * columns / 2;
         sorted.tensor_offset = sorted.param_first * ELEM;
         sorted.axes[0].count = rows * columns - sorted.param_first;
-        wf_build_piece(build, 0, &sorted, WF_PIECE_DATA);
+        wf_build_piece(build, 0, &sorted, WF_VALUE_COPY);
     }
 }
 
@@ -112,8 +112,8 @@ Test(plan_nests, steps_without_a_common_chain)
         uint64_t places = 6 * 192;
         struct wf_build build;
         wf_build_begin(&build);
-        wf_build_tensor(&build, "tiles", WF_DTYPE_F32, 1, &places);
-        wf_build_piece(&build, 0, &tiles[rank], WF_PIECE_DATA);
+        wf_build_tensor(&build, "tiles", WF_DTYPE_F32, 1, &places, WF_TENSOR_WEIGHTS);
+        wf_build_piece(&build, 0, &tiles[rank], WF_VALUE_COPY);
         hand_layout(&made, rank < 1 ? WF_TRAIN : WF_INFER, 0, &build);
     }
     cr_assert_eq(wf_plan_build(&made.input, &plan, &error), WF_OK, "%s", error.text);
