@@ -3,81 +3,252 @@
 
 #include <string.h>
 
+#include "models/families/family.h"
 #include "models/json.h"
+
+/* What the options say together, and no single key of a SPEC. */
+struct options {
+    bool account_embedding, account_loss;
+    bool says_shared_gate, shared_gate;
+    bool sequential; /* experts one module each */
+};
+
+/* --- explicit pipelines ---------------------------------------------------------------------- */
+
+static bool add_stages(char *plain, size_t *used, const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] == ',') {
+            continue;
+        }
+        if (*used == WF_PIPELINE_TEXT_MAX) {
+            return false;
+        }
+        plain[(*used)++] = text[i];
+    }
+    return true;
+}
+
+/* [["embedding", "decoder"], ["decoder", "loss"]] says what "Et|tL" says. */
+static bool add_list(char *plain, size_t *used, struct json_object *stages)
+{
+    static const struct {
+        const char *name;
+        char symbol;
+    } kinds[] = {{"embedding", 'E'}, {"decoder", 't'}, {"mtp", 'm'}, {"loss", 'L'}};
+    for (size_t i = 0; i < json_object_array_length(stages); i++) {
+        struct json_object *stage = json_object_array_get_idx(stages, i);
+        if (!json_object_is_type(stage, json_type_array) ||
+            (i > 0 && !add_stages(plain, used, "|", 1))) {
+            return false;
+        }
+        for (size_t k = 0; k < json_object_array_length(stage); k++) {
+            const char *name = json_object_get_string(json_object_array_get_idx(stage, k));
+            size_t kind = 0;
+            while (kind < 4 && (!name || strcmp(name, kinds[kind].name) != 0)) {
+                kind++;
+            }
+            if (kind == 4 || !add_stages(plain, used, &kinds[kind].symbol, 1)) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
 
 static enum wf_status put_layout(struct wf_case_spec *spec, struct json_object *value,
                                  struct wf_error *error)
 {
     char plain[WF_PIPELINE_TEXT_MAX];
-    size_t used = 0, len = 0;
-    if (!json_object_is_type(value, json_type_string)) {
-        return wf_error_set(error, WF_UNSUPPORTED,
-                            "case.json: a pipeline_model_parallel_layout that is no string is not "
-                            "supported yet");
+    size_t used = 0;
+    bool good = false;
+    if (json_object_is_type(value, json_type_string)) {
+        good = add_stages(plain, &used, json_object_get_string(value),
+                          (size_t)json_object_get_string_len(value));
+    } else if (json_object_is_type(value, json_type_array)) {
+        good = add_list(plain, &used, value);
     }
-    const char *text = json_object_get_string(value);
-    len = (size_t)json_object_get_string_len(value);
-    for (size_t i = 0; i < len; i++) {
-        if (text[i] != ',') {
-            if (used == sizeof plain) {
-                return wf_error_set(error, WF_INVALID, "case.json: the layout is too long");
-            }
-            plain[used++] = text[i];
-        }
+    if (!good) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "case.json: pipeline_model_parallel_layout: expected a string or a "
+                            "list of lists of embedding, decoder, mtp and loss, of at most %d "
+                            "letters",
+                            WF_PIPELINE_TEXT_MAX);
     }
     wf_case_put(spec, "layout", plain, used);
     return WF_OK;
 }
 
-static enum wf_status put_overrides(struct wf_case_spec *spec, struct json_object *root,
-                                    struct wf_error *error)
+/* --- options --------------------------------------------------------------------------------- */
+
+/* Options that change how the model computes, not what it holds. */
+static const char *const harmless[] = {
+    "apply_rope_fusion",
+    "attention_backend",
+    "attention_softmax_in_fp32",
+    "bias_activation_fusion",
+    "bias_dropout_fusion",
+    "deterministic_mode",
+    "gradient_accumulation_fusion",
+    "masked_softmax_fusion",
+    "moe_aux_loss_coeff",
+    "moe_permute_fusion",
+    "moe_router_dtype",
+    "moe_router_load_balancing_type",
+    "moe_router_pre_softmax",
+    "moe_router_topk",
+    "moe_token_dispatcher_type",
+    "persist_layer_norm",
+    "recompute_granularity",
+    "sequence_parallel",
+    "variable_seq_lengths",
+};
+
+static bool is_harmless(const char *key)
 {
-    struct json_object *overrides = wf_case_get(root, "megatron_config_overrides");
-    bool embedding = false, loss = false;
-    if (!overrides) {
+    for (size_t i = 0; i < sizeof harmless / sizeof harmless[0]; i++) {
+        if (strcmp(key, harmless[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static uint64_t further_layers(const struct wf_model *model)
+{
+    for (uint32_t i = 0; i < model->family->stack_count; i++) {
+        if (strcmp(model->family->stacks[i].name, "mtp") == 0) {
+            return wf_model_stack_count(model, i);
+        }
+    }
+    return 0;
+}
+
+/* The model's config says how many layers predict further tokens; Megatron has those or none. */
+static enum wf_status put_further(struct wf_case_spec *spec, const struct wf_model *model,
+                                  struct json_object *value, struct wf_error *error)
+{
+    uint64_t here = further_layers(model);
+    uint64_t wanted = json_object_is_type(value, json_type_int) && json_object_get_int64(value) > 0
+                          ? (uint64_t)json_object_get_int64(value)
+                          : 0;
+    if (wanted != 0 && wanted != here) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "case.json: mtp_num_layers %llu, but the model's config has %llu",
+                            (unsigned long long)wanted, (unsigned long long)here);
+    }
+    if (wanted == 0 && here > 0) {
+        wf_case_put(spec, "skip_mtp", "1", 1);
+    }
+    return WF_OK;
+}
+
+static enum wf_status put_count(struct wf_case_spec *spec, const char *key,
+                                struct json_object *value, struct wf_error *error)
+{
+    if (json_object_is_type(value, json_type_null)) {
         return WF_OK;
     }
-    if (!json_object_is_type(overrides, json_type_object)) {
+    int64_t count = json_object_is_type(value, json_type_int) ? json_object_get_int64(value) : 0;
+    if (count < 1 || count > WF_LAYERS_MAX) {
+        return wf_error_set(error, WF_INVALID, "case.json: %s: expected 1 to %d layers", key,
+                            WF_LAYERS_MAX);
+    }
+    wf_case_put_number(spec, key, (uint64_t)count);
+    return WF_OK;
+}
+
+static enum wf_status put_option(struct wf_case_spec *spec, const struct wf_model *model,
+                                 const char *key, struct json_object *value,
+                                 struct options *options, struct wf_error *error)
+{
+    if (strcmp(key, "num_layers_in_first_pipeline_stage") == 0) {
+        return put_count(spec, "first", value, error);
+    }
+    if (strcmp(key, "num_layers_in_last_pipeline_stage") == 0) {
+        return put_count(spec, "last", value, error);
+    }
+    if (strcmp(key, "pipeline_model_parallel_layout") == 0) {
+        return json_object_is_type(value, json_type_null) ? WF_OK : put_layout(spec, value, error);
+    }
+    if (strcmp(key, "mtp_num_layers") == 0) {
+        return put_further(spec, model, value, error);
+    }
+    bool set = wf_case_is_true(value);
+    if (strcmp(key, "account_for_embedding_in_pipeline_split") == 0) {
+        options->account_embedding = set;
+    } else if (strcmp(key, "account_for_loss_in_pipeline_split") == 0) {
+        options->account_loss = set;
+    } else if (strcmp(key, "moe_shared_expert_gate") == 0) {
+        options->says_shared_gate = true;
+        options->shared_gate = set;
+    } else if (strcmp(key, "moe_grouped_gemm") == 0) {
+        options->sequential = !set;
+    } else if (!is_harmless(key)) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "case.json: the Megatron option %.60s is not known", key);
+    }
+    return WF_OK;
+}
+
+static void put_together(struct wf_case_spec *spec, const struct options *options)
+{
+    const char *account = options->account_embedding && options->account_loss ? "embedding+loss"
+                          : options->account_embedding                        ? "embedding"
+                          : options->account_loss                             ? "loss"
+                                                                              : NULL;
+    if (account) {
+        wf_case_put(spec, "account", account, strlen(account));
+    }
+    if (options->says_shared_gate && !options->shared_gate) {
+        wf_case_put(spec, "shared_gate", "0", 1);
+    }
+    if (options->sequential) {
+        wf_case_put(spec, "experts", "sequential", strlen("sequential"));
+    }
+}
+
+/* mbridge's class of this model leaves out the gate of the shared expert unless told. */
+static bool drops_shared_gate(const struct wf_model *model, bool mbridge)
+{
+    return mbridge && strcmp(model->model_type, "qwen2_moe") == 0;
+}
+
+static enum wf_status put_options(struct wf_case_spec *spec, struct json_object *root,
+                                  const struct wf_model *model, struct wf_error *error)
+{
+    struct json_object *overrides = wf_case_get(root, "megatron_config_overrides");
+    const char *loader = json_object_get_string(wf_case_get(root, "loader"));
+    bool local = wf_case_text_begins(root, "transformer_engine", "not used");
+    bool mbridge = loader && strstr(loader, "mbridge");
+    struct options options = {.sequential = local,
+                              .says_shared_gate = drops_shared_gate(model, mbridge)};
+    if (overrides && !json_object_is_type(overrides, json_type_object)) {
         return wf_error_set(error, WF_INVALID,
                             "case.json: \"megatron_config_overrides\" must be an object");
     }
-    json_object_object_foreach(overrides, key, value)
-    {
-        enum wf_status status = WF_OK;
-        uint64_t layers = 0;
-        if (strcmp(key, "num_layers_in_first_pipeline_stage") == 0) {
-            status = wf_json_get_u64(overrides, key, 1, WF_LAYERS_MAX, &layers, error);
-            wf_case_put_number(spec, "first", layers);
-        } else if (strcmp(key, "num_layers_in_last_pipeline_stage") == 0) {
-            status = wf_json_get_u64(overrides, key, 1, WF_LAYERS_MAX, &layers, error);
-            wf_case_put_number(spec, "last", layers);
-        } else if (strcmp(key, "account_for_embedding_in_pipeline_split") == 0) {
-            embedding = wf_case_is_true(value);
-        } else if (strcmp(key, "account_for_loss_in_pipeline_split") == 0) {
-            loss = wf_case_is_true(value);
-        } else if (strcmp(key, "pipeline_model_parallel_layout") == 0) {
-            status = put_layout(spec, value, error);
-        } else {
-            status = wf_error_set(error, WF_UNSUPPORTED,
-                                  "case.json: the Megatron option %s is not supported yet", key);
-        }
-        if (status != WF_OK) {
-            return status;
+    if (local) {
+        wf_case_put(spec, "names", "local", strlen("local"));
+    }
+    if (mbridge) {
+        wf_case_put(spec, "loader", "mbridge", strlen("mbridge"));
+    }
+    if (overrides) {
+        json_object_object_foreach(overrides, key, value)
+        {
+            enum wf_status status = put_option(spec, model, key, value, &options, error);
+            if (status != WF_OK) {
+                return status;
+            }
         }
     }
-    if (embedding || loss) {
-        const char *account = embedding && loss ? "embedding+loss"
-                              : embedding       ? "embedding"
-                                                : "loss";
-        wf_case_put(spec, "account", account, strlen(account));
-    }
+    put_together(spec, &options);
     return WF_OK;
 }
 
 enum wf_status wf_case_megatron(struct json_object *root, struct wf_case *it,
                                 struct wf_case_spec *spec, struct wf_error *error)
 {
-    (void)it;
     static const char *const keys[] = {"tp", "pp", "vpp", "dp", "cp", "ep", "etp"};
     uint64_t multiple = 1;
     enum wf_status status =
@@ -90,11 +261,8 @@ enum wf_status wf_case_megatron(struct json_object *root, struct wf_case *it,
         status = wf_case_put_parallel(spec, root, keys, sizeof keys / sizeof keys[0], error);
     }
     if (status == WF_OK) {
-        status = put_overrides(spec, root, error);
+        status = put_options(spec, root, it->model, error);
     }
     wf_case_put(spec, "dtype", "bf16", 4); /* params_dtype of every executed case */
-    if (wf_case_text_begins(root, "transformer_engine", "not used")) {
-        wf_case_put(spec, "names", "local", 5);
-    }
     return status;
 }
