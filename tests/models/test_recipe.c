@@ -20,7 +20,13 @@ Test(recipe, canonical_text)
         {"megatron:tp=2,pp=2,vocab_div=128", "megatron:tp=2,pp=2,vocab_div=128", 4},
         {"megatron:tp=2,vocab_div=256", "megatron:tp=2", 2},
         {"megatron:tp=2,etp=2,ep=1", "megatron:tp=2", 2},
-        {"megatron:tp=2,etp=1", "megatron:tp=2", 2},
+        {"megatron:tp=2,etp=1", "megatron:tp=2,etp=1", 2},
+        {"megatron:dp=4,etp=2,ep=2", "megatron:dp=4,ep=2,etp=2", 4},
+        {"megatron:tp=2,dp=2,cp=2,ep=4,etp=1", "megatron:tp=2,dp=2,cp=2,ep=4,etp=1", 8},
+        {"megatron:loader=mbridge,skip_mtp=1,shared_gate=0",
+         "megatron:loader=mbridge,skip_mtp=1,shared_gate=0", 1},
+        {"megatron:loader=bridge,skip_mtp=0,shared_gate=1", "megatron:", 1},
+        {"megatron:experts=sequential", "megatron:experts=sequential", 1},
         {"megatron:version=0.20.0", "megatron:", 1},
         {"megatron:version=0.16.1", "megatron:version=0.16", 1},
         {"megatron:pp=2,account=embedding+loss", "megatron:pp=2,account=embedding+loss", 2},
@@ -33,7 +39,12 @@ Test(recipe, canonical_text)
         {"vllm:tp=2,engines=2", "vllm:tp=2,engines=2", 4},
         {"vllm:version=0.33.0,dtype=f32,dp=2", "vllm:dtype=f32,dp=2", 2},
         {"vllm:stage=load", "vllm:", 1},
+        {"vllm:stage=post,tp=2", "vllm:tp=2,stage=post", 2},
         {"megatron:dp=65536", "megatron:dp=65536", 65536},
+        {"fsdp:tp=2,dp=4", "fsdp:dp=4,tp=2", 8},
+        {"fsdp:replicate=2,dp=3,order=dp-replicate", "fsdp:dp=3,replicate=2,order=dp-replicate", 6},
+        {"fsdp:dp=2,order=tp-dp-replicate,shard=1", "fsdp:dp=2,shard=1", 2},
+        {"fsdp:version=5.24.0,flat=1,dp=3,align=8", "fsdp:dp=3,flat=1,align=8", 3},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct wf_recipe recipe, again;
@@ -60,8 +71,17 @@ Test(recipe, refusals_name_the_key)
     } rows[] = {
         {"", WF_INVALID, "unknown engine"},
         {"megatro:tp=2", WF_INVALID, "megatron?"},
-        {"sglang:tp=2", WF_UNSUPPORTED, "sglang is not supported yet"},
-        {"fsdp:mesh=2x3", WF_UNSUPPORTED, "fsdp is not supported yet"},
+        {"torchtitan:tp=2", WF_INVALID, "fsdp, hf, megatron, sglang, vllm"},
+        {"fsdp:mesh=2x3", WF_INVALID, "no key \"mesh\""},
+        {"fsdp:version=4.57.1", WF_UNSUPPORTED, "known: 5"},
+        {"fsdp:shard=2", WF_INVALID, "0 or 1"},
+        {"fsdp:shard=", WF_INVALID, "0 or 1"},
+        {"fsdp:flat=1,tp=2", WF_UNSUPPORTED, "FSDP1"},
+        {"fsdp:flat=1,shard=1", WF_UNSUPPORTED, "FSDP1"},
+        {"fsdp:align=8", WF_INVALID, "flat=1"},
+        {"fsdp:dp=256,tp=256,replicate=2", WF_INVALID, "ranks"},
+        {"fsdp:dp=2,order=tp-replicate", WF_INVALID, "leaves out dp"},
+        {"fsdp:order=tp-pp", WF_INVALID, "tp|dp|replicate"},
         {"megatron:tpp=2", WF_INVALID, "did you mean tp?"},
         {"megatron:vocab_dim=2", WF_INVALID, "did you mean vocab_div?"},
         {"megatron:engines=2", WF_INVALID, "engines"},
@@ -86,12 +106,15 @@ Test(recipe, refusals_name_the_key)
         {"megatron:tp=65536,pp=65536", WF_INVALID, "ranks"},
         {"megatron:tp=256,pp=256,dp=2", WF_INVALID, "ranks"},
         {"megatron:tp=65536,pp=65536,dp=65536,cp=65536", WF_INVALID, "ranks"},
-        {"megatron:ep=2", WF_UNSUPPORTED, "experts"},
-        {"megatron:tp=4,etp=2", WF_UNSUPPORTED, "experts"},
-        {"megatron:experts=sequential", WF_UNSUPPORTED, "not supported yet"},
-        {"vllm:quant=fp8", WF_UNSUPPORTED, "not supported yet"},
-        {"vllm:moe_backend=triton", WF_UNSUPPORTED, "not supported yet"},
-        {"vllm:stage=post", WF_UNSUPPORTED, "not supported yet"},
+        {"megatron:ep=2", WF_INVALID, "1 ranks (tp x cp x dp x pp) cannot be divided by 2"},
+        {"megatron:tp=4,etp=3", WF_INVALID, "etp=3"},
+        {"megatron:tp=2,pp=2,dp=2,order=tp-pp-dp,etp=1", WF_INVALID, "pp is not last"},
+        {"megatron:tp=2,pp=2,dp=2,ep=2,order=tp-pp-dp", WF_INVALID, "leaves out ep"},
+        {"megatron:tp=2,pp=2,dp=2,cp=2,order=tp-cp-pp-dp", WF_INVALID, "2 and 4"},
+        {"megatron:experts=fused", WF_INVALID, "grouped|sequential"},
+        {"megatron:skip_mtp=yes", WF_INVALID, "0 or 1"},
+        {"vllm:quant=fp8", WF_UNSUPPORTED, "the config's own quantization_config says"},
+        {"vllm:stage=after", WF_INVALID, "stage: expected one of"},
         {"megatron:version=0.19", WF_UNSUPPORTED, "0.16 0.20"},
         {"megatron:version=0.200", WF_UNSUPPORTED, "0.16 0.20"},
         {"megatron:version=", WF_UNSUPPORTED, "known"},
@@ -141,14 +164,14 @@ Test(recipe, sizes_that_do_not_fit_the_model_are_refused)
     } rows[] = {
         {llama, "megatron:tp=3,pp=2", NULL},
         {llama, "vllm:tp=3", NULL},
-        {llama, "megatron:tp=2", "9 query heads"},
-        {llama, "vllm:tp=2", "9 query heads"},
-        {llama, "vllm:tp=9", "384 rows of the padded vocabulary"},
+        {llama, "megatron:tp=2", "3 KV heads"},
+        {llama, "vllm:tp=2", "9 units"},
+        {llama, "vllm:tp=9", "384 rows of model.embed_tokens.weight"},
         {qwen, "megatron:tp=4", NULL},
         {qwen, "vllm:tp=8", NULL},
-        {qwen, "vllm:tp=16", "8 query heads"},
+        {qwen, "vllm:tp=16", "8 units"},
         {qwen, "megatron:tp=2,vocab_div=1", NULL},
-        {qwen, "megatron:tp=8,vocab_div=1", "500 rows of the padded vocabulary"},
+        {qwen, "megatron:tp=8,vocab_div=1", "500 rows of model.embed_tokens.weight"},
         {qwen, "megatron:pp=3", "4 layers cannot be divided equally over pp=3"},
         {qwen, "vllm:pp=3", NULL},
         {qwen, "vllm:pp=5", "4 layers"},
@@ -163,6 +186,11 @@ Test(recipe, sizes_that_do_not_fit_the_model_are_refused)
         {qwen, "megatron:pp=2,account=loss", "pp=2"},
         {qwen, "megatron:pp=2,layout=Ett|ttL", NULL},
         {qwen, "megatron:pp=2,layout=Ett|tL", "places 3 layers"},
+        {qwen, "megatron:pp=2,layout=Ett|ttmL", "places 1 further-token layers (m)"},
+        {qwen, "fsdp:dp=3,tp=7", NULL},
+        {qwen, "fsdp:dp=2,shard=1", NULL},
+        {qwen, "fsdp:dp=7,shard=1", "FSDP shards unevenly on dimension 0 only"},
+        {qwen, "fsdp:dp=7,flat=1", NULL},
         {qwen, "megatron:pp=2,layout=ttE|ttL", "begin with"},
         {qwen, "megatron:pp=2,layout=Ett|Ltt", "end with"},
         {qwen, "megatron:pp=2,layout=Ett|tt|L", "stages"},
@@ -195,9 +223,10 @@ Test(recipe, megatron_ranks_stand_as_the_framework_says)
     for (size_t i = 0; i < json_object_array_length(cases); i++) {
         struct json_object *it = json_object_array_get_idx(cases, i);
         char spec[256];
-        snprintf(spec, sizeof spec, "megatron:tp=%u,pp=%u,dp=%u,cp=%u,order=%s",
+        snprintf(spec, sizeof spec, "megatron:tp=%u,pp=%u,dp=%u,cp=%u,ep=%u,etp=%u,order=%s",
                  golden_number(it, "tp"), golden_number(it, "pp"), golden_number(it, "dp"),
-                 golden_number(it, "cp"), json_object_get_string(golden_get(it, "order")));
+                 golden_number(it, "cp"), golden_number(it, "ep"), golden_number(it, "etp"),
+                 json_object_get_string(golden_get(it, "order")));
         struct wf_recipe recipe;
         struct wf_error error = {0};
         cr_assert_eq(wf_recipe_parse(spec, NULL, &recipe, &error), WF_OK, "%s", error.text);
@@ -208,9 +237,40 @@ Test(recipe, megatron_ranks_stand_as_the_framework_says)
             cr_expect_eq(at.pp, golden_at(golden_get(it, "pp_rank"), rank), "%s %u", spec, rank);
             cr_expect_eq(at.dp, golden_at(golden_get(it, "dp_rank"), rank), "%s %u", spec, rank);
             cr_expect_eq(at.cp, golden_at(golden_get(it, "cp_rank"), rank), "%s %u", spec, rank);
+            cr_expect_eq(at.group[WF_GROUP_EP].rank, golden_at(golden_get(it, "ep_rank"), rank),
+                         "%s %u", spec, rank);
+            cr_expect_eq(at.group[WF_GROUP_ETP].rank, golden_at(golden_get(it, "etp_rank"), rank),
+                         "%s %u", spec, rank);
         }
     }
     json_object_put(root);
+}
+
+/* Row by row over the mesh that the order names from its last axis on. */
+Test(recipe, fsdp_ranks_stand_as_the_mesh_says)
+{
+    static const struct {
+        const char *spec;
+        uint32_t rank, tp, shard, dp;
+    } rows[] = {
+        {"fsdp:dp=3,tp=2", 0, 0, 0, 0},
+        {"fsdp:dp=3,tp=2", 5, 1, 2, 2},
+        {"fsdp:dp=3,tp=2,replicate=2", 7, 1, 0, 3},
+        {"fsdp:dp=3,replicate=2", 4, 0, 1, 4},
+        {"fsdp:dp=3,tp=2,order=dp-tp", 4, 1, 1, 1},
+        {"fsdp:dp=3,replicate=2,order=replicate-dp", 3, 0, 1, 4},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct wf_recipe recipe;
+        struct wf_error error = {0};
+        cr_assert_eq(wf_recipe_parse(rows[i].spec, NULL, &recipe, &error), WF_OK, "%s", error.text);
+        struct wf_coordinates at = wf_recipe_coordinates(&recipe, rows[i].rank);
+        cr_expect_eq(at.tp, rows[i].tp, "%s %u", rows[i].spec, rows[i].rank);
+        cr_expect_eq(at.group[WF_GROUP_TP].rank, rows[i].tp, "%s %u", rows[i].spec, rows[i].rank);
+        cr_expect_eq(at.group[WF_GROUP_DP].rank, rows[i].shard, "%s %u", rows[i].spec,
+                     rows[i].rank);
+        cr_expect_eq(at.dp, rows[i].dp, "%s %u", rows[i].spec, rows[i].rank);
+    }
 }
 
 Test(recipe, vllm_engines_follow_one_another)

@@ -263,6 +263,11 @@ enum wf_status wf_case_megatron(struct json_object *root, struct wf_case *it,
     if (status == WF_OK) {
         status = put_options(spec, root, it->model, error);
     }
+    size_t len = 0;
+    const char *order = wf_case_text(wf_case_get(root, "parallel"), "order", &len);
+    if (order) {
+        wf_case_put(spec, "order", order, len);
+    }
     wf_case_put(spec, "dtype", "bf16", 4); /* params_dtype of every executed case */
     return status;
 }
