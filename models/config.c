@@ -36,7 +36,8 @@ static bool one_of(const char *list, const char *text, size_t len)
     return false;
 }
 
-/* The value behind "a.b" in an object, NULL where it is absent or null; *null_out where null. */
+/* The value behind "a.b" in an object ("a.0": an entry of a list), NULL where it is absent or null;
+ * *null_out where null. */
 static struct json_object *find_path(struct json_object *object, const char *path, size_t len,
                                      bool *null_out)
 {
@@ -44,13 +45,18 @@ static struct json_object *find_path(struct json_object *object, const char *pat
         const char *dot = memchr(path, '.', len);
         size_t step = dot ? (size_t)(dot - path) : len;
         char key[KEY_MAX];
-        if (step >= sizeof key || !json_object_is_type(object, json_type_object)) {
+        struct json_object *next = NULL;
+        if (step >= sizeof key) {
             return NULL;
         }
         memcpy(key, path, step);
         key[step] = '\0';
-        struct json_object *next = NULL;
-        if (json_object_object_get_ex(object, key, &next) && !next) {
+        if (json_object_is_type(object, json_type_array)) {
+            next = *key >= '0' && *key <= '9'
+                       ? json_object_array_get_idx(object, strtoul(key, NULL, 10))
+                       : NULL;
+        } else if (json_object_is_type(object, json_type_object) &&
+                   json_object_object_get_ex(object, key, &next) && !next) {
             *null_out = true;
         }
         object = next;
@@ -221,6 +227,10 @@ static enum wf_status read_number(const struct wf_family_size *size, const char 
 static enum wf_status read_match(const struct wf_family_size *size, const char *key, size_t len,
                                  struct json_object *value, uint64_t *out, struct wf_error *error)
 {
+    if (strcmp(size->match, "*") == 0) {
+        *out = 1;
+        return WF_OK;
+    }
     if (strcmp(size->match, "true") == 0) {
         if (!json_object_is_type(value, json_type_boolean)) {
             return refuse_value(key, len, value, "true or false", error);
@@ -271,12 +281,33 @@ static enum wf_status read_list(const struct wf_family_size *size, const char *k
     return WF_OK;
 }
 
+/* "#key": how many entries a list has. */
+static enum wf_status read_length(const struct config *config, const struct wf_family_size *size,
+                                  struct wf_size_value *out, struct wf_error *error)
+{
+    struct json_object *list = find_key(config, size->key + 1, strlen(size->key + 1), &out->null);
+    if (!list && size->otherwise) {
+        return WF_OK;
+    }
+    size_t count = json_object_is_type(list, json_type_array) ? json_object_array_length(list)
+                                                              : WF_LAYERS_MAX + 1;
+    if (count > WF_LAYERS_MAX) {
+        return refuse_value(size->key + 1, strlen(size->key + 1), list, "a list", error);
+    }
+    out->kind = WF_SIZE_NUMBER;
+    out->value = count;
+    return WF_OK;
+}
+
 static enum wf_status read_size(const struct config *config, const struct wf_family_size *size,
                                 struct wf_size_value *out, struct wf_error *error)
 {
     const char *keys = size->key, *key = NULL;
     size_t len = 0;
     struct json_object *value = NULL;
+    if (keys && *keys == '#') {
+        return read_length(config, size, out, error);
+    }
     while (!value && keys && wf_expr_next(&keys, '|', &key, &len)) {
         value = find_key(config, key, len, &out->null);
     }
@@ -358,6 +389,31 @@ static enum wf_status read_dtypes(const struct config *config, struct wf_model *
     return WF_OK;
 }
 
+static enum wf_status read_excluded(const struct config *config, struct wf_excluded *out,
+                                    struct wf_error *error)
+{
+    static const char *const keys[] = {"quantization_config.modules_to_not_convert",
+                                       "quantization_config.ignored_layers"};
+    enum wf_status status = WF_OK;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        bool null = false;
+        struct json_object *list = find_key(config, keys[i], strlen(keys[i]), &null);
+        if (list && !json_object_is_type(list, json_type_array)) {
+            return refuse_value(keys[i], strlen(keys[i]), list, "a list of names", error);
+        }
+        size_t count = list ? json_object_array_length(list) : 0;
+        for (size_t j = 0; j < count && status == WF_OK; j++) {
+            struct json_object *name = json_object_array_get_idx(list, j);
+            status = json_object_is_type(name, json_type_string)
+                         ? wf_excluded_add(out, json_object_get_string(name),
+                                           (size_t)json_object_get_string_len(name), error)
+                         : refuse_value(keys[i], strlen(keys[i]), name, "names", error);
+        }
+    }
+    wf_excluded_sort(out);
+    return status;
+}
+
 static enum wf_status read_config(struct json_object *top, const struct wf_family *const *extra,
                                   struct wf_model *model, struct wf_error *error)
 {
@@ -374,6 +430,9 @@ static enum wf_status read_config(struct json_object *top, const struct wf_famil
     }
     for (size_t i = 0; status == WF_OK && i < config.family->size_count; i++) {
         status = read_size(&config, &config.family->sizes[i], &wf_memory(model)->sizes[i], error);
+    }
+    if (status == WF_OK) {
+        status = read_excluded(&config, &wf_memory(model)->excluded, error);
     }
     if (status == WF_OK) {
         status = read_dtypes(&config, model, error);

@@ -23,6 +23,13 @@ struct run {
     struct wf_param shape;
 };
 
+/* Where a row's expressions are read: `excluded` is the row's module's. */
+struct place {
+    struct wf_model_at at;
+    const struct builder *builder;
+    uint32_t row, experts;
+};
+
 struct builder {
     struct wf_model *model;
     struct run *runs;
@@ -38,24 +45,14 @@ static bool has_experts(const struct wf_family_row *row)
     return strstr(row->name, EXPERT_MARK) != NULL;
 }
 
-static bool is_stacked(const struct wf_family_row *row)
+static bool has_prefix(const struct wf_family_row *row)
 {
     return strncmp(row->name, LAYERS_MARK, strlen(LAYERS_MARK)) == 0;
 }
 
-/* Is the stack among the row's? */
-static bool is_in_stack(const struct wf_family *family, const struct wf_family_row *row,
-                        uint32_t stack)
+static bool is_stacked(const struct wf_family_row *row)
 {
-    const char *list = row->stacks ? row->stacks : "layer", *item = NULL;
-    size_t len = 0;
-    while (is_stacked(row) && wf_expr_next(&list, ' ', &item, &len)) {
-        if (strlen(family->stacks[stack].name) == len &&
-            memcmp(family->stacks[stack].name, item, len) == 0) {
-            return true;
-        }
-    }
-    return false;
+    return row->stacks || has_prefix(row);
 }
 
 static enum wf_status too_many(struct wf_error *error)
@@ -65,8 +62,68 @@ static enum wf_status too_many(struct wf_error *error)
                         WF_MODEL_PARAMS_MAX);
 }
 
+/* Decimal digits; returns their number. */
+static size_t write_number(uint64_t number, char *out)
+{
+    char digits[20];
+    size_t count = 0;
+    do {
+        digits[count++] = (char)('0' + number % 10);
+        number /= 10;
+    } while (number > 0);
+    for (size_t i = 0; i < count; i++) {
+        out[i] = digits[count - 1 - i];
+    }
+    return count;
+}
+
+/* Writes the name of a run's parameter behind the prefix; returns its end, past the NUL. */
+static char *write_name(const struct builder *b, const struct run *run, uint32_t expert, char *out)
+{
+    const struct wf_family_row *row = &b->model->family->rows[run->row];
+    const char *rest = row->name;
+    if (has_prefix(row)) {
+        rest += strlen(LAYERS_MARK);
+        memcpy(out, b->prefix, b->prefix_len);
+        out += b->prefix_len;
+    }
+    if (run->experts) {
+        const char *mark = strstr(rest, EXPERT_MARK);
+        memcpy(out, rest, (size_t)(mark - rest));
+        out += mark - rest;
+        out += write_number(expert, out);
+        rest = mark + strlen(EXPERT_MARK);
+    }
+    size_t len = strlen(rest) + 1;
+    memcpy(out, rest, len);
+    return out + len;
+}
+
+/* The module of a row here, of expert 0 where it has experts: "model.layers.0.mlp.gate_proj". */
+static bool is_excluded(const struct place *place)
+{
+    char name[2 * WF_NAME_MAX + DIGITS_MAX];
+    struct run run = {.row = place->row, .stack = place->at.stack, .experts = place->experts};
+    (void)write_name(place->builder, &run, 0, name);
+    char *dot = strrchr(name, '.');
+    if (dot) {
+        *dot = '\0';
+    }
+    return wf_excluded_has(&wf_memory(place->at.model)->excluded, name);
+}
+
+static bool lookup(void *user, const char *name, size_t len, uint64_t *value_out)
+{
+    struct place *place = user;
+    if (len == strlen("excluded") && memcmp(name, "excluded", len) == 0) {
+        *value_out = is_excluded(place);
+        return true;
+    }
+    return wf_model_lookup(&place->at, name, len, value_out);
+}
+
 /* "f32", or "f32: EXPRESSION". */
-static enum wf_status type_row(const struct wf_family_row *row, struct wf_model_at *at,
+static enum wf_status type_row(const struct wf_family_row *row, struct place *at,
                                enum wf_dtype *dtype_out, struct wf_error *error)
 {
     const char *text = row->dtype, *name = NULL;
@@ -76,14 +133,14 @@ static enum wf_status type_row(const struct wf_family_row *row, struct wf_model_
         return WF_OK;
     }
     enum wf_status status =
-        *text ? wf_expr_eval(text, strlen(text), wf_model_lookup, at, &holds, error) : WF_OK;
+        *text ? wf_expr_eval(text, strlen(text), lookup, at, &holds, error) : WF_OK;
     if (status == WF_OK && holds) {
         *dtype_out = wf_dtype_from_name(name, len);
     }
     return status;
 }
 
-static enum wf_status shape_row(struct builder *b, struct run *run, struct wf_model_at *at,
+static enum wf_status shape_row(struct builder *b, struct run *run, struct place *at,
                                 struct wf_error *error)
 {
     const struct wf_family_row *row = &b->model->family->rows[run->row];
@@ -94,7 +151,7 @@ static enum wf_status shape_row(struct builder *b, struct run *run, struct wf_mo
     while (wf_expr_next(&list, ',', &item, &len)) {
         WF_ASSERT(out->ndim < WF_SHAPE_MAX); /* wf_family_check */
         uint64_t *size = &out->shape[out->ndim++];
-        enum wf_status status = wf_expr_eval(item, len, wf_model_lookup, at, size, error);
+        enum wf_status status = wf_expr_eval(item, len, lookup, at, size, error);
         if (status == WF_OK && *size == 0) {
             status = wf_error_set(error, WF_INVALID, "\"%.*s\" is 0", (int)len, item);
         }
@@ -116,8 +173,9 @@ static enum wf_status count_run(struct builder *b, const struct run *run, struct
 {
     const struct wf_family_row *row = &b->model->family->rows[run->row];
     uint64_t times = run->experts ? run->experts : 1, all = 0;
-    size_t suffix = strlen(row->name) - (run->stack != WF_NONE ? strlen(LAYERS_MARK) : 0);
-    size_t len = b->prefix_len + suffix + (run->experts ? DIGITS_MAX : 0) + 1;
+    size_t prefix = has_prefix(row) ? b->prefix_len : 0;
+    size_t suffix = strlen(row->name) - (has_prefix(row) ? strlen(LAYERS_MARK) : 0);
+    size_t len = prefix + suffix + (run->experts ? DIGITS_MAX : 0) + 1;
     if (len >= WF_NAME_MAX) {
         return wf_error_set(error, WF_INVALID, "the name %s%s has more than %d bytes", b->prefix,
                             row->name, WF_NAME_MAX - 1);
@@ -135,20 +193,21 @@ static enum wf_status count_run(struct builder *b, const struct run *run, struct
     return WF_OK;
 }
 
-static enum wf_status add_run(struct builder *b, uint32_t row, struct wf_model_at *at,
+static enum wf_status add_run(struct builder *b, uint32_t row, const struct wf_model_at *at,
                               struct wf_error *error)
 {
     const struct wf_family_row *r = &b->model->family->rows[row];
+    uint32_t experts = has_experts(r) ? wf_memory(b->model)->experts : 0;
+    struct place place = {.at = *at, .builder = b, .row = row, .experts = has_experts(r)};
     uint64_t there = 1;
     if (r->when) {
         enum wf_status status =
-            wf_expr_eval(r->when, strlen(r->when), wf_model_lookup, at, &there, error);
+            wf_expr_eval(r->when, strlen(r->when), lookup, &place, &there, error);
         if (status != WF_OK) {
             wf_error_prefix(error, "%s", r->name);
             return status;
         }
     }
-    uint32_t experts = has_experts(r) ? wf_memory(b->model)->experts : 0;
     if (!there || (has_experts(r) && experts == 0)) {
         return WF_OK;
     }
@@ -164,27 +223,12 @@ static enum wf_status add_run(struct builder *b, uint32_t row, struct wf_model_a
     }
     struct run *run = &b->runs[b->run_count];
     *run = (struct run){.row = row, .stack = at->stack, .index = at->index, .experts = experts};
-    enum wf_status status = shape_row(b, run, at, error);
+    enum wf_status status = shape_row(b, run, &place, error);
     if (status == WF_OK) {
         status = count_run(b, run, error);
     }
     b->run_count += status == WF_OK;
     return status;
-}
-
-/* Decimal digits; returns their number. */
-static size_t write_number(uint64_t number, char *out)
-{
-    char digits[20];
-    size_t count = 0;
-    do {
-        digits[count++] = (char)('0' + number % 10);
-        number /= 10;
-    } while (number > 0);
-    for (size_t i = 0; i < count; i++) {
-        out[i] = digits[count - 1 - i];
-    }
-    return count;
 }
 
 /* The prefix of a stack's member, "" outside. */
@@ -219,7 +263,7 @@ static enum wf_status add_place(struct builder *b, size_t first, size_t end, str
     enum wf_status status = write_prefix(b, &at, error);
     for (size_t row = first; status == WF_OK && row < end; row++) {
         if (at.stack == WF_NONE ||
-            is_in_stack(b->model->family, &b->model->family->rows[row], at.stack)) {
+            wf_family_row_in_stack(b->model->family, &b->model->family->rows[row], at.stack)) {
             status = add_run(b, (uint32_t)row, &at, error);
         }
     }
@@ -249,25 +293,6 @@ static enum wf_status add_rows(struct builder *b, struct wf_error *error)
         }
     }
     return status;
-}
-
-/* Writes the name of a run's parameter behind the prefix; returns its end, past the NUL. */
-static char *write_name(const struct builder *b, const struct run *run, uint32_t expert, char *out)
-{
-    const char *name = b->model->family->rows[run->row].name;
-    const char *rest = name + (run->stack != WF_NONE ? strlen(LAYERS_MARK) : 0);
-    memcpy(out, b->prefix, b->prefix_len);
-    out += b->prefix_len;
-    if (run->experts) {
-        const char *mark = strstr(rest, EXPERT_MARK);
-        memcpy(out, rest, (size_t)(mark - rest));
-        out += mark - rest;
-        out += write_number(expert, out);
-        rest = mark + strlen(EXPERT_MARK);
-    }
-    size_t len = strlen(rest) + 1;
-    memcpy(out, rest, len);
-    return out + len;
 }
 
 static char *add_param(struct builder *b, const struct run *run, uint32_t expert, char *text)
@@ -426,6 +451,7 @@ void wf_model_free(struct wf_model *model)
         free(memory->sizes[i].at);
     }
     if (memory) {
+        free(memory->excluded.entries);
         free(memory->names);
         free(memory->slots);
         free(memory->entries);
@@ -453,6 +479,16 @@ static bool copy_size(const struct wf_size_value *from, struct wf_size_value *to
     return true;
 }
 
+static bool copy_excluded(const struct wf_excluded *from, struct wf_excluded *to)
+{
+    struct wf_excluded_entry *entries = malloc((from->count + 1) * sizeof *entries);
+    if (entries && from->count > 0) {
+        memcpy(entries, from->entries, from->count * sizeof *entries);
+    }
+    *to = (struct wf_excluded){entries, from->count, from->count + 1, from->wild_count};
+    return entries != NULL;
+}
+
 enum wf_status wf_model_with_layers(const struct wf_model *model, uint64_t layers,
                                     struct wf_model **model_out, struct wf_error *error)
 {
@@ -471,6 +507,7 @@ enum wf_status wf_model_with_layers(const struct wf_model *model, uint64_t layer
         for (size_t i = 0; made && i < model->family->size_count; i++) {
             made = copy_size(&wf_memory(model)->sizes[i], &memory->sizes[i]);
         }
+        made = made && copy_excluded(&wf_memory(model)->excluded, &memory->excluded);
         memory->sizes[wf_family_find_size(model->family, "L", 1)].kind = WF_SIZE_NUMBER;
         memory->sizes[wf_family_find_size(model->family, "L", 1)].value = layers;
     }

@@ -40,10 +40,28 @@ struct wf_param_entry {
     uint32_t first, step;
 };
 
+enum { WF_EXCLUDED_MAX = 16384, WF_EXCLUDED_WILD_MAX = 64 };
+
+struct wf_excluded_entry {
+    uint64_t hash;
+    char text[WF_NAME_MAX];
+};
+
+/* Modules that a quantised checkpoint leaves as they are. */
+struct wf_excluded {
+    struct wf_excluded_entry *entries; /* sorted by hash; owned */
+    uint32_t count, room, wild_count;
+};
+enum wf_status wf_excluded_add(struct wf_excluded *list, const char *text, size_t len,
+                               struct wf_error *error);
+void wf_excluded_sort(struct wf_excluded *list); /* once, after the last one */
+bool wf_excluded_has(const struct wf_excluded *list, const char *module);
+
 struct wf_model_memory {
     struct wf_size_value sizes[WF_FAMILY_SIZES_MAX];
     struct wf_stack_value stacks[WF_FAMILY_STACKS_MAX];
     uint32_t places, experts;
+    struct wf_excluded excluded;
     char *names;                    /* of all parameters, each with its NUL */
     uint32_t *slots;                /* hash table over names: parameter or WF_NONE */
     uint32_t slot_mask;             /* slots are a power of two */
@@ -60,6 +78,9 @@ static inline struct wf_model_memory *wf_memory(const struct wf_model *model)
 enum wf_status wf_model_resolve(struct wf_model *model, struct wf_error *error);
 /* Fills params, names, their index and the hash of a model that was resolved. */
 enum wf_status wf_model_build(struct wf_model *model, struct wf_error *error);
+/* Whether a row belongs to a stack. */
+bool wf_family_row_in_stack(const struct wf_family *family, const struct wf_family_row *row,
+                            uint32_t stack);
 /* Index of a size of the family, or WF_NONE. */
 uint32_t wf_family_find_size(const struct wf_family *family, const char *name, size_t len);
 

@@ -15,6 +15,7 @@ struct checker {
     uint32_t limit; /* sizes from here on are not known yet */
     bool placed;    /* inside a stack: layer and index are known */
     bool null;      /* in an `otherwise` */
+    bool excluded;  /* in a row's `when` or `dtype` */
 };
 
 static bool is_text(const char *text, const char *name, size_t len)
@@ -42,6 +43,7 @@ static bool lookup(void *user, const char *name, size_t len, uint64_t *value_out
     }
     return (c->placed && (is_text("layer", name, len) || is_text("index", name, len))) ||
            (c->null && is_text("null", name, len)) ||
+           (c->excluded && is_text("excluded", name, len)) ||
            (find_stack(c->family, name, len) != WF_NONE && !is_text("layer", name, len));
 }
 
@@ -112,7 +114,8 @@ static enum wf_status check_sizes(struct checker *c)
         size_t len = strlen(size->name);
         if (wf_family_find_size(c->family, size->name, len) != i ||
             find_stack(c->family, size->name, len) != WF_NONE || strcmp(size->name, "layer") == 0 ||
-            strcmp(size->name, "index") == 0 || strcmp(size->name, "null") == 0) {
+            strcmp(size->name, "index") == 0 || strcmp(size->name, "null") == 0 ||
+            strcmp(size->name, "excluded") == 0) {
             return wf_error_set(c->error, WF_INVALID, "size %s: the name is taken", size->name);
         }
         if (!size->key && !size->otherwise) {
@@ -182,13 +185,18 @@ static enum wf_status check_stacks(struct checker *c)
     return status;
 }
 
-static bool is_stacked(const struct wf_family_row *row)
+static bool has_prefix(const struct wf_family_row *row)
 {
     return strncmp(row->name, "{layers}", 8) == 0;
 }
 
-static bool is_in_stack(const struct wf_family *family, const struct wf_family_row *row,
-                        uint32_t stack)
+static bool is_stacked(const struct wf_family_row *row)
+{
+    return row->stacks || has_prefix(row);
+}
+
+bool wf_family_row_in_stack(const struct wf_family *family, const struct wf_family_row *row,
+                            uint32_t stack)
 {
     const char *list = row->stacks ? row->stacks : "layer", *item = NULL;
     size_t len = 0;
@@ -204,7 +212,7 @@ static bool is_in_stack(const struct wf_family *family, const struct wf_family_r
 static enum wf_status check_name(struct checker *c, const struct wf_family_row *row)
 {
     bool stacked = is_stacked(row);
-    const char *rest = row->name + (stacked ? 8 : 0), *mark = strstr(rest, "{expert}");
+    const char *rest = row->name + (has_prefix(row) ? 8 : 0), *mark = strstr(rest, "{expert}");
     const char *last = mark ? mark + 8 : rest;
     bool braces = strchr(last, '{') || strchr(last, '}') ||
                   (mark && memchr(rest, '{', (size_t)(mark - rest)));
@@ -213,10 +221,6 @@ static enum wf_status check_name(struct checker *c, const struct wf_family_row *
                             "row %s: expected a name of at most %d bytes with {layers} in front or "
                             "not at all and {expert} at most once behind it; found \"%.120s\"",
                             row->role, WF_NAME_MAX / 2, row->name);
-    }
-    if (row->stacks && !stacked) {
-        return wf_error_set(c->error, WF_INVALID,
-                            "row %s: it has stacks, so its name begins with {layers}", row->role);
     }
     if (mark && wf_family_find_size(c->family, "E", 1) == WF_NONE) {
         return wf_error_set(c->error, WF_INVALID, "row %s has {expert}: size E is needed",
@@ -283,13 +287,17 @@ static enum wf_status check_row(struct checker *c, uint32_t number)
     }
     const char *const expressions[] = {row->when, row->unit};
     for (size_t i = 0; i < 2 && status == WF_OK; i++) {
+        c->excluded = i == 0;
         status =
             expressions[i] ? check_expression(c, expressions[i], strlen(expressions[i])) : WF_OK;
         if (status != WF_OK) {
             wf_error_prefix(c->error, "row %s: %s", row->role, i ? "unit" : "when");
         }
     }
-    return status == WF_OK ? check_dtype(c, row) : status;
+    c->excluded = true;
+    status = status == WF_OK ? check_dtype(c, row) : status;
+    c->excluded = false;
+    return status;
 }
 
 /* A role once in every stack and once outside. */
@@ -300,7 +308,7 @@ static enum wf_status check_twice(struct checker *c, uint32_t number)
     for (uint32_t stack = 0; stack <= c->family->stack_count; stack++) {
         bool outside = stack == c->family->stack_count;
         uint32_t in = outside ? WF_NONE : stack;
-        bool here = outside ? !is_stacked(row) : is_in_stack(c->family, row, stack);
+        bool here = outside ? !is_stacked(row) : wf_family_row_in_stack(c->family, row, stack);
         if (here && wf_family_find_row(c->family, in, row->role, len) != number) {
             return wf_error_set(c->error, WF_INVALID, "role %s stands twice in %s%s", row->role,
                                 outside ? "the rows outside stacks" : "stack ",
@@ -421,8 +429,9 @@ uint32_t wf_family_find_row(const struct wf_family *family, uint32_t stack, cons
     for (uint32_t i = 0; i < family->row_count; i++) {
         const struct wf_family_row *row = &family->rows[i];
         if (is_text(row->role, role, len) &&
-            (stack == WF_NONE ? !is_stacked(row)
-                              : stack < family->stack_count && is_in_stack(family, row, stack))) {
+            (stack == WF_NONE
+                 ? !is_stacked(row)
+                 : stack < family->stack_count && wf_family_row_in_stack(family, row, stack))) {
             return i;
         }
     }

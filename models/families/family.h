@@ -11,6 +11,8 @@
  * intermediate, E routed experts, I expert intermediate, S shared expert intermediate (total);
  * MLA: qr q_lora_rank, c kv_lora_rank, dn, dr, dv; delta nets: gk, gv heads, ek, ev head sizes, kc
  * kernel. H, L and V must exist; `tied` too (0 or 1).
+ * Where `packed` is 1 the checkpoint's weights are packed in a way that no row says: parameters are
+ * the unpacked model's, and engines that hold the packed ones must refuse.
  *
  * Stacks. What is repeated: the layers, layers that predict further tokens, blocks of a vision
  * tower. A row that belongs to a stack begins its name with "{layers}", which becomes the stack's
@@ -47,13 +49,15 @@ struct wf_family_size {
     const char *name; /* in expressions */
     /* Keys, parted by |, the first that is present and not null counts. "a.b" looks into an object;
      * a key is looked for in the text config first (`text_config` of the family), then at the top;
-     * ".a" at the top only. NULL: only `otherwise`. */
+     * ".a" at the top only; "a.0" is an entry of a list, "#a" the number of its entries. NULL: only
+     * `otherwise`. */
     const char *key;
     /* Expression over the sizes above when no key is there; NULL: one is needed. In it, `null` is 1
      * where the key is there and null. A number may be 0 only where this is "0". */
     const char *otherwise;
-    /* NULL: a number. "true": true or false. Else the value is 1 where the key's text equals one of
-     * these (parted by |), and where the key is a list, where its entry for this layer does;
+    /* NULL: a number. "true": true or false; "*": 1 whatever is there. Else the value is 1 where
+     * the key's text equals one of these (parted by |), and where the key is a list, where its
+     * entry for this layer does;
      * "@layer": a list of numbers, 1 where it has this layer. Lists say 0 of members of other
      * stacks than "layer". */
     const char *match;
@@ -67,16 +71,21 @@ struct wf_family_stack {
 };
 
 struct wf_family_row {
-    const char *role;   /* "q", "expert_gate", "final_norm": engines name these, never HF names */
-    const char *name;   /* "{layers}self_attn.q_proj.weight", "lm_head.weight" */
-    const char *shape;  /* an expression for each dimension, parted by commas */
-    const char *stacks; /* names parted by spaces; NULL: "layer" if the name has {layers} */
-    const char *when;   /* expression; NULL: always */
+    const char *role;  /* "q", "expert_gate", "final_norm": engines name these, never HF names */
+    const char *name;  /* "{layers}self_attn.q_proj.weight", "lm_head.weight" */
+    const char *shape; /* an expression for each dimension, parted by commas */
+    /* Names parted by spaces; NULL: "layer" if the name has {layers}. A name without {layers} can
+     * be in a stack of one member only. */
+    const char *stacks;
+    /* Expression; NULL: always. In it and in `dtype`, `excluded` is 1 where the config says that
+     * the row's module is not quantised (modules_to_not_convert; models/config_excluded.c). */
+    const char *when;
     /* What the dimension that engines cut is counted in ("nq" heads of d rows); NULL: its own rows
      * or columns. Nothing ever cuts inside a unit, and what has fewer units than ranks is
      * replicated where an engine does so. */
     const char *unit;
-    const char *dtype; /* "f32", "u8", "e4m3", ...; NULL: the config's */
+    const char *dtype; /* "f32", "u8", ...; "f8_e4m3: EXPRESSION" where it holds, else the
+                        * config's; NULL: the config's */
 };
 
 /* An engine's exceptions for this family. */

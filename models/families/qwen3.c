@@ -1,4 +1,4 @@
-/* qwen3.c - Qwen3 dense: norms on q and k, an explicit head size. */
+/* qwen3.c - Qwen3 dense: norms on q and k, an explicit head size; also as block fp8. */
 #include "models/families/rows.h"
 
 /* Defaults of absent keys: transformers 5, models/qwen3/configuration_qwen3.py. */
@@ -10,6 +10,7 @@ static const struct wf_family_size sizes[] = {
     WF_SIZE_TIED("0"),
     WF_SIZE_FLAG("attention_bias", "attention_bias", "0"),
     {"qk_norm", NULL, "1", NULL},
+    WF_SIZES_FP8,
 };
 
 static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("model.")};
@@ -18,13 +19,13 @@ static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("model.")};
 static const struct wf_family_row rows[] = {
     WF_ROW_EMBEDDING("model."),
     WF_ROW_INPUT_NORM(NULL),
-    WF_ROWS_QKV(NULL, NULL),
+    WF_ROWS_QKV_FP8(NULL, "1"),
     WF_ROWS_QKV_BIAS(NULL, "attention_bias"),
     WF_ROWS_QK_NORM(NULL, NULL),
-    WF_ROW_O(NULL, NULL),
+    WF_ROWS_O_FP8(NULL, "1"),
     WF_ROW("o_bias", "self_attn.o_proj.bias", "H", NULL, "attention_bias", NULL),
     WF_ROW_POST_NORM(NULL),
-    WF_ROWS_MLP(NULL, NULL),
+    WF_ROWS_MLP_FP8(NULL, "1"),
     WF_ROW_FINAL_NORM("model."),
     WF_ROW_HEAD("lm_head.weight"),
 };
@@ -32,14 +33,14 @@ static const struct wf_family_row rows[] = {
 const struct wf_family wf_family_qwen3 = {
     .name = "qwen3",
     .model_types = "qwen3",
-    .refused = WF_REFUSED_ALWAYS "|" WF_REFUSED_QUANTISED "|" WF_REFUSED_NESTED
-                                 "|" WF_REFUSED_EXPERTS "|" WF_REFUSED_MTP "|" WF_REFUSED_USE_BIAS
-                                 "|" WF_REFUSED_QKV_BIAS "|" WF_REFUSED_MLP_BIAS,
+    .refused =
+        WF_REFUSED_ALWAYS "|" WF_REFUSED_NESTED "|" WF_REFUSED_EXPERTS "|" WF_REFUSED_MTP
+                          "|" WF_REFUSED_USE_BIAS "|" WF_REFUSED_QKV_BIAS "|" WF_REFUSED_MLP_BIAS,
     .sizes = sizes,
     .size_count = WF_COUNT(sizes),
     .stacks = stacks,
     .stack_count = WF_COUNT(stacks),
     .rows = rows,
     .row_count = WF_COUNT(rows),
-    .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_HEAD_DIM,
+    .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_HEAD_DIM "|" WF_REQUIRES_FP8,
 };

@@ -24,5 +24,11 @@
 #include "models/families/rows.h"
 
 const struct wf_family *const wf_families[] = {
-    &wf_family_llama, &wf_family_mistral, &wf_family_qwen2, &wf_family_qwen3, NULL,
+    &wf_family_bailing,    &wf_family_bailing_linear, &wf_family_deepseek,
+    &wf_family_gemma2,     &wf_family_gemma3,         &wf_family_gemma3_text,
+    &wf_family_glm4_moe,   &wf_family_glm4_moe_lite,  &wf_family_gpt_oss,
+    &wf_family_kimi_k25,   &wf_family_llama,          &wf_family_mistral,
+    &wf_family_mixtral,    &wf_family_qwen2,          &wf_family_qwen2_moe,
+    &wf_family_qwen3,      &wf_family_qwen3_5,        &wf_family_qwen3_moe,
+    &wf_family_qwen3_next, &wf_family_qwen3_vl,       NULL,
 };

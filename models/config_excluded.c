@@ -1,0 +1,114 @@
+/* config_excluded.c - the modules that a quantised checkpoint leaves as they are.
+ *
+ * A config lists them (modules_to_not_convert, ignored_layers). An entry excludes the module that
+ * it names, modules inside it and modules whose name ends with it, by whole words between dots:
+ * where transformers (quantizers/quantizers_utils.py, should_convert_module) and vLLM
+ * (layers/quantization/utils/quant_utils.py, is_layer_skipped) agree. "*" stands for any text.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "models/config_private.h"
+
+static int compare_hashes(const void *a, const void *b)
+{
+    const struct wf_excluded_entry *x = a, *y = b;
+    return x->hash < y->hash ? -1 : x->hash > y->hash;
+}
+
+enum wf_status wf_excluded_add(struct wf_excluded *list, const char *text, size_t len,
+                               struct wf_error *error)
+{
+    bool wild = memchr(text, '*', len) != NULL;
+    if (len >= WF_NAME_MAX || list->count == WF_EXCLUDED_MAX ||
+        (wild && list->wild_count == WF_EXCLUDED_WILD_MAX)) {
+        return wf_error_set(error, WF_INVALID,
+                            "the list of modules that are not quantised: expected at most %d names "
+                            "of at most %d bytes, and %d with *",
+                            WF_EXCLUDED_MAX, WF_NAME_MAX - 1, WF_EXCLUDED_WILD_MAX);
+    }
+    if (list->count == list->room) {
+        uint32_t room = list->room ? 2 * list->room : 64;
+        struct wf_excluded_entry *more = realloc(list->entries, room * sizeof *more);
+        if (!more) {
+            return wf_error_set(error, WF_NO_MEMORY, "no memory for a list of modules");
+        }
+        list->entries = more;
+        list->room = room;
+    }
+    struct wf_excluded_entry *entry = &list->entries[list->count++];
+    memcpy(entry->text, text, len);
+    entry->text[len] = '\0';
+    /* Those with a star stand first, before every hash. */
+    entry->hash = wild ? 0 : wf_hash_bytes(text, len) | 1;
+    list->wild_count += wild;
+    return WF_OK;
+}
+
+void wf_excluded_sort(struct wf_excluded *list)
+{
+    if (list->count > 0) {
+        qsort(list->entries, list->count, sizeof *list->entries, compare_hashes);
+    }
+}
+
+static bool has_exactly(const struct wf_excluded *list, const char *text, size_t len)
+{
+    uint64_t hash = wf_hash_bytes(text, len) | 1;
+    uint32_t low = list->wild_count, high = list->count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (list->entries[middle].hash < hash) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    for (; low < list->count && list->entries[low].hash == hash; low++) {
+        if (strlen(list->entries[low].text) == len &&
+            memcmp(list->entries[low].text, text, len) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A pattern with stars against the beginning of a name, up to its end or a dot. */
+static bool matches_wild(const char *pattern, const char *name)
+{
+    const char *star = NULL, *back = NULL;
+    for (;;) {
+        if (*pattern == '*') {
+            star = pattern++;
+            back = name;
+        } else if (*pattern == '\0' && (*name == '\0' || *name == '.')) {
+            return true;
+        } else if (*name != '\0' && *pattern == *name) {
+            pattern++;
+            name++;
+        } else if (star && *back != '\0') {
+            pattern = star + 1;
+            name = ++back;
+        } else {
+            return false;
+        }
+    }
+}
+
+bool wf_excluded_has(const struct wf_excluded *list, const char *module)
+{
+    if (list->count == 0) {
+        return false;
+    }
+    size_t len = strlen(module);
+    bool found = has_exactly(list, module, len);
+    for (size_t i = 0; i < len && !found; i++) {
+        if (module[i] == '.') {
+            found = has_exactly(list, module, i) || has_exactly(list, module + i + 1, len - i - 1);
+        }
+    }
+    for (uint32_t i = 0; i < list->wild_count && !found; i++) {
+        found = matches_wild(list->entries[i].text, module);
+    }
+    return found;
+}

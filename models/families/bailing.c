@@ -1,0 +1,58 @@
+/* bailing.c - Ling and Ring 2.0 (mini, flash, 1T): a fused q, k and v, DeepSeek's kind of experts.
+ */
+#include "models/families/rows.h"
+
+/* Defaults of absent keys: Ling-V2's configuration_bailing_moe_v2.py. */
+static const struct wf_family_size sizes[] = {
+    WF_SIZES_BASE,
+    {"nk", "num_key_value_heads", "nq", NULL},
+    {"d", "head_dim", "H / nq", NULL},
+    {"F", "intermediate_size", "0", NULL},
+    WF_SIZE_TIED("0"),
+    WF_SIZE_FLAG("qk_norm", "use_qk_norm", "1"),
+    WF_SIZES_BAILING_MOE,
+    WF_SIZES_FP8,
+};
+
+static const struct wf_family_stack stacks[] = {
+    WF_STACK_LAYER("model."),
+    WF_STACK_FURTHER("model."),
+};
+
+#define BOTH "layer mtp"
+
+/* LAYOUTS 3.10. */
+static const struct wf_family_row rows[] = {
+    {"embedding", "model.word_embeddings.weight", "V,H", NULL, NULL, NULL, NULL},
+    WF_ROW_INPUT_NORM(BOTH),
+    WF_ROWS_LINEAR("qkv", "attention.query_key_value", "(nq+2*nk)*d", "H", BOTH, "1", NULL),
+    WF_ROW("q_norm", "attention.query_layernorm.weight", "d", BOTH, "qk_norm", NULL),
+    WF_ROW("k_norm", "attention.key_layernorm.weight", "d", BOTH, "qk_norm", NULL),
+    WF_ROWS_LINEAR("o", "attention.dense", "H", "nq*d", BOTH, "1", "nq"),
+    WF_ROWS_BAILING(BOTH),
+    WF_ROWS_FURTHER("final_layernorm.weight"),
+    WF_ROW_FINAL_NORM("model."),
+    WF_ROW_HEAD("lm_head.weight"),
+};
+
+/* Its class is no part of transformers: memory and files agree. */
+static const struct wf_engine_row memory_rows[] = {WF_ROWS_EXPERTS_APART};
+
+static const struct wf_family_engine engines[] = {
+    {.engine = "memory", .rows = memory_rows, .row_count = WF_COUNT(memory_rows)},
+};
+
+const struct wf_family wf_family_bailing = {
+    .name = "bailing",
+    .model_types = "bailing_moe_v2",
+    .refused = WF_REFUSED_BAILING,
+    .sizes = sizes,
+    .size_count = WF_COUNT(sizes),
+    .stacks = stacks,
+    .stack_count = WF_COUNT(stacks),
+    .rows = rows,
+    .row_count = WF_COUNT(rows),
+    .engines = engines,
+    .engine_count = WF_COUNT(engines),
+    .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_BAILING,
+};

@@ -1,0 +1,77 @@
+/* bailing_linear.c - Ring and Ling 2.0 linear, Ling 2.5: lightning attention, and in the last layer
+ * of each group softmax attention, grouped (2.0) or with latents (2.5). */
+#include "models/families/rows.h"
+
+/* Defaults of absent keys: configuration_bailing_moe_linear_v2.py beside the checkpoints. A model
+ * whose last group is short is refused: ports disagree about its layers (LAYOUTS 2.11). */
+static const struct wf_family_size sizes[] = {
+    WF_SIZES_BASE,
+    {"nk", "num_key_value_heads", "nq", NULL},
+    {"d", "head_dim", "H / nq", NULL},
+    {"F", "intermediate_size", "0", NULL},
+    WF_SIZE_TIED("0"),
+    WF_SIZE_FLAG("qk_norm", "use_qk_norm", "1"),
+    {"layer_group", "layer_group_size", NULL, NULL},
+    {"ng", "group_norm_size", "1", NULL},
+    {"qr", "q_lora_rank", "0", NULL},
+    {"c", "kv_lora_rank", "0", NULL},
+    {"dn", "qk_nope_head_dim", "0", NULL},
+    {"dr", "qk_rope_head_dim", "0", NULL},
+    {"dv", "v_head_dim", "0", NULL},
+    {"latents", "full_attention_type", "c > 0", "mla"},
+    {"full", NULL, "mtp || (layer + 1) % layer_group == 0", NULL},
+    {"linear", NULL, "!full", NULL},
+    {"mla", NULL, "full && latents", NULL},
+    WF_SIZES_BAILING_MOE,
+    WF_SIZES_FP8,
+};
+
+static const struct wf_family_stack stacks[] = {
+    WF_STACK_LAYER("model."),
+    WF_STACK_FURTHER("model."),
+};
+
+#define BOTH "layer mtp"
+
+/* LAYOUTS 2.11, 3.11: lightning attention has a key and a value for each query head. */
+static const struct wf_family_row rows[] = {
+    {"embedding", "model.word_embeddings.weight", "V,H", NULL, NULL, NULL, NULL},
+    WF_ROW_INPUT_NORM(BOTH),
+    WF_ROWS_LINEAR("qkv", "attention.query_key_value", "(linear ? 3*nq : nq+2*nk)*d", "H", BOTH,
+                   "!mla", NULL),
+    WF_ROW("g_proj", "attention.g_proj.weight", "nq*d,H", BOTH, "linear", "nq"),
+    WF_ROW("g_norm", "attention.g_norm.weight", "nq*d", BOTH, "linear", "nq"),
+    WF_ROW("q_norm", "attention.query_layernorm.weight", "d", BOTH, "qk_norm && !mla", NULL),
+    WF_ROW("k_norm", "attention.key_layernorm.weight", "d", BOTH, "qk_norm && !mla", NULL),
+    WF_ROWS_MLA("attention.", BOTH, "mla"),
+    WF_ROWS_LINEAR("o", "attention.dense", "H", "nq*(mla ? dv : d)", BOTH, "1", "nq"),
+    WF_ROWS_BAILING(BOTH),
+    WF_ROWS_FURTHER("final_layernorm.weight"),
+    WF_ROW_FINAL_NORM("model."),
+    WF_ROW_HEAD("lm_head.weight"),
+};
+
+/* Its class is no part of transformers: memory and files agree. */
+static const struct wf_engine_row memory_rows[] = {WF_ROWS_EXPERTS_APART};
+
+static const struct wf_family_engine engines[] = {
+    {.engine = "memory", .rows = memory_rows, .row_count = WF_COUNT(memory_rows)},
+};
+
+const struct wf_family wf_family_bailing_linear = {
+    .name = "bailing_linear",
+    .model_types = "bailing_moe_linear|bailing_hybrid",
+    .refused = WF_REFUSED_BAILING,
+    .sizes = sizes,
+    .size_count = WF_COUNT(sizes),
+    .stacks = stacks,
+    .stack_count = WF_COUNT(stacks),
+    .rows = rows,
+    .row_count = WF_COUNT(rows),
+    .engines = engines,
+    .engine_count = WF_COUNT(engines),
+    .requires = WF_REQUIRES_HEADS
+    "|" WF_REQUIRES_BAILING
+    "|L % layer_group == 0: num_hidden_layers is no multiple of layer_group_size, and whether the "
+    "short group ends in softmax attention is not known",
+};

@@ -1,0 +1,23 @@
+/* deepseek.c - DeepSeek V2, V3, R1 and V3.2, Kimi K2, Moonlight. */
+#include "models/families/mla.h"
+
+/* Defaults of absent keys: transformers 5, models/deepseek_v3/configuration_deepseek_v3.py. */
+static const struct wf_family_size sizes[] = {WF_SIZES_DEEPSEEK("null ? 0 : 1536")};
+
+static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("model."),
+                                                WF_STACK_FURTHER("model.")};
+
+static const struct wf_family_row rows[] = {WF_ROWS_DEEPSEEK("model.", "lm_head.weight")};
+
+const struct wf_family wf_family_deepseek = {
+    .name = "deepseek",
+    .model_types = "deepseek_v2|deepseek_v3|deepseek_v32|kimi_k2",
+    .refused = WF_REFUSED_DEEPSEEK "|" WF_REFUSED_NESTED,
+    .sizes = sizes,
+    .size_count = WF_COUNT(sizes),
+    .stacks = stacks,
+    .stack_count = WF_COUNT(stacks),
+    .rows = rows,
+    .row_count = WF_COUNT(rows),
+    .requires = WF_REQUIRES_DEEPSEEK,
+};

@@ -1,0 +1,27 @@
+/* gemma2.c - Gemma 2: no norms on q and k. */
+#include "models/families/gemma.h"
+
+/* Defaults of absent keys: transformers 5, models/gemma2/configuration_gemma2.py. */
+static const struct wf_family_size sizes[] = {WF_SIZES_GEMMA("256000")};
+
+static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("model.")};
+
+static const struct wf_family_row rows[] = {
+    WF_ROWS_GEMMA("model."),
+    WF_ROWS_GEMMA_MLP,
+    WF_ROW_FINAL_NORM("model."),
+    WF_ROW_HEAD("lm_head.weight"),
+};
+
+const struct wf_family wf_family_gemma2 = {
+    .name = "gemma2",
+    .model_types = "gemma2",
+    .refused = WF_REFUSED_GEMMA "|" WF_REFUSED_NESTED "|" WF_REFUSED_QK_NORM,
+    .sizes = sizes,
+    .size_count = WF_COUNT(sizes),
+    .stacks = stacks,
+    .stack_count = WF_COUNT(stacks),
+    .rows = rows,
+    .row_count = WF_COUNT(rows),
+    .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_HEAD_DIM,
+};

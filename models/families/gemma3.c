@@ -1,0 +1,37 @@
+/* gemma3.c - Gemma 3, 4B and up: the text model below another prefix. */
+#include "models/families/gemma.h"
+
+/* Defaults of absent keys: transformers 5, models/gemma3/configuration_gemma3.py. */
+static const struct wf_family_size sizes[] = {WF_SIZES_GEMMA("262208"),
+                                              {"qk_norm", NULL, "1", NULL}};
+
+static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("language_model.model.")};
+
+static const struct wf_family_row rows[] = {
+    WF_ROWS_GEMMA("language_model.model."),
+    WF_ROWS_QK_NORM(NULL, NULL),
+    WF_ROWS_GEMMA_MLP,
+    WF_ROW_FINAL_NORM("language_model.model."),
+    WF_ROW_HEAD("language_model.lm_head.weight"),
+};
+
+/* Files and memory of transformers 5 disagree (LAYOUTS 3.14). */
+static const struct wf_family_engine engines[] = {
+    {.engine = "memory", .renames = "language_model.model.=>model.language_model."},
+};
+
+const struct wf_family wf_family_gemma3 = {
+    .name = "gemma3",
+    .model_types = "gemma3",
+    .text_config = "text_config",
+    .refused = WF_REFUSED_GEMMA,
+    .sizes = sizes,
+    .size_count = WF_COUNT(sizes),
+    .stacks = stacks,
+    .stack_count = WF_COUNT(stacks),
+    .rows = rows,
+    .row_count = WF_COUNT(rows),
+    .engines = engines,
+    .engine_count = WF_COUNT(engines),
+    .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_HEAD_DIM,
+};

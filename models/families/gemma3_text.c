@@ -1,0 +1,26 @@
+/* gemma3_text.c - Gemma 3, 270M and 1B: norms on q and k. */
+#include "models/families/gemma.h"
+
+/* Defaults of absent keys: transformers 5, models/gemma3/configuration_gemma3.py. */
+static const struct wf_family_size sizes[] = {WF_SIZES_GEMMA("262208"),
+                                              {"qk_norm", NULL, "1", NULL}};
+
+static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("model.")};
+
+static const struct wf_family_row rows[] = {
+    WF_ROWS_GEMMA("model."),     WF_ROWS_QK_NORM(NULL, NULL),   WF_ROWS_GEMMA_MLP,
+    WF_ROW_FINAL_NORM("model."), WF_ROW_HEAD("lm_head.weight"),
+};
+
+const struct wf_family wf_family_gemma3_text = {
+    .name = "gemma3_text",
+    .model_types = "gemma3_text",
+    .refused = WF_REFUSED_GEMMA "|" WF_REFUSED_NESTED,
+    .sizes = sizes,
+    .size_count = WF_COUNT(sizes),
+    .stacks = stacks,
+    .stack_count = WF_COUNT(stacks),
+    .rows = rows,
+    .row_count = WF_COUNT(rows),
+    .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_HEAD_DIM,
+};

@@ -1,0 +1,111 @@
+/* gpt_oss.c - gpt-oss: sinks, biases everywhere, experts whose gate and up rows alternate; bf16 or
+ * mxfp4. */
+#include "models/families/rows.h"
+
+/* Defaults of absent keys: transformers 5, models/gpt_oss/configuration_gpt_oss.py. */
+static const struct wf_family_size sizes[] = {
+    WF_SIZES_BASE,
+    {"nk", "num_key_value_heads", "null ? nq : 8", NULL},
+    {"d", "head_dim", "null && H != nq * 64 ? 0 : 64", NULL},
+    WF_SIZE_TIED("0"),
+    WF_SIZE_FLAG("attention_bias", "attention_bias", "1"),
+    {"E", "num_local_experts", NULL, NULL},
+    {"I", "intermediate_size", NULL, NULL},
+    {"moe", NULL, "1", NULL},
+    {"mxfp4", "quantization_config.quant_method", "0", "mxfp4"},
+    {"quantised", "quantization_config.quant_method", "0", "*"},
+    {"packed", NULL, "quantised && !mxfp4", NULL},
+};
+
+static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("model.")};
+
+#define EXPERT "mlp.experts.{expert}."
+/* mxfp4 (LAYOUTS 6.4): 32 values are 16 bytes and a scale; of an expert alone by name, as they are
+ * nowhere else. */
+#define BLOCKS(role, name, rows, columns)                                                      \
+    {role "_blocks",                                                                           \
+     WF_LAYERS EXPERT name ".blocks",                                                          \
+     rows "," columns "/32*16",                                                                \
+     NULL,                                                                                     \
+     "mxfp4",                                                                                  \
+     NULL,                                                                                     \
+     "u8"},                                                                                    \
+    {                                                                                          \
+        role "_scale", WF_LAYERS EXPERT name ".scales", rows "," columns "/32", NULL, "mxfp4", \
+            NULL, "u8"                                                                         \
+    }
+
+/* LAYOUTS 3.13. */
+static const struct wf_family_row rows[] = {
+    WF_ROW_EMBEDDING("model."),
+    WF_ROW_INPUT_NORM(NULL),
+    WF_ROWS_QKV(NULL, NULL),
+    WF_ROWS_QKV_BIAS(NULL, "attention_bias"),
+    WF_ROW_O(NULL, NULL),
+    WF_ROW("o_bias", "self_attn.o_proj.bias", "H", NULL, "attention_bias", NULL),
+    WF_ROW("sinks", "self_attn.sinks", "nq", NULL, NULL, "nq"),
+    WF_ROW_POST_NORM(NULL),
+    WF_ROW("router", "mlp.router.weight", "E,H", NULL, NULL, NULL),
+    WF_ROW("router_bias", "mlp.router.bias", "E", NULL, NULL, NULL),
+    WF_ROW("expert_gate", EXPERT "gate_proj.weight", "I,H", NULL, "!mxfp4", NULL),
+    WF_ROW("expert_up", EXPERT "up_proj.weight", "I,H", NULL, "!mxfp4", NULL),
+    WF_ROW("expert_down", EXPERT "down_proj.weight", "H,I", NULL, "!mxfp4", NULL),
+    BLOCKS("expert_gate", "gate_proj", "I", "H"),
+    BLOCKS("expert_up", "up_proj", "I", "H"),
+    BLOCKS("expert_down", "down_proj", "H", "I"),
+    WF_ROW("expert_gate_bias", EXPERT "gate_proj.bias", "I", NULL, NULL, NULL),
+    WF_ROW("expert_up_bias", EXPERT "up_proj.bias", "I", NULL, NULL, NULL),
+    WF_ROW("expert_down_bias", EXPERT "down_proj.bias", "H", NULL, NULL, NULL),
+    WF_ROW_FINAL_NORM("model."),
+    WF_ROW_HEAD("lm_head.weight"),
+};
+
+/* Row 2j of the fused tensors is row j of gate, row 2j + 1 that of up: as many groups as rows. In
+ * bf16 each expert is transposed (form A); blocks are not. */
+#define FORM_A                                                                      \
+    WF_ROW_TRANSPOSED("{experts}gate_up_proj", "expert_gate expert_up", "I", NULL), \
+        WF_ROW_TRANSPOSED("{experts}down_proj", "expert_down", NULL, NULL),         \
+        {.name = "{experts}gate_up_proj_bias",                                      \
+         .parts = "expert_gate_bias expert_up_bias",                                \
+         .groups = "I"},                                                            \
+    {                                                                               \
+        .name = "{experts}down_proj_bias", .parts = "expert_down_bias"              \
+    }
+
+static const struct wf_engine_row hf_rows[] = {
+    FORM_A,
+    {.name = "{experts}gate_up_proj_blocks",
+     .parts = "expert_gate_blocks expert_up_blocks",
+     .groups = "I",
+     .shape = "slots, rows, columns / 16, 16"},
+    {.name = "{experts}gate_up_proj_scales",
+     .parts = "expert_gate_scale expert_up_scale",
+     .groups = "I"},
+    {.name = "{experts}down_proj_blocks",
+     .parts = "expert_down_blocks",
+     .shape = "slots, rows, columns / 16, 16"},
+    {.name = "{experts}down_proj_scales", .parts = "expert_down_scale"},
+};
+static const struct wf_engine_row memory_rows[] = {FORM_A};
+
+static const struct wf_family_engine engines[] = {
+    {.engine = "hf", .rows = hf_rows, .row_count = WF_COUNT(hf_rows)},
+    {.engine = "memory", .rows = memory_rows, .row_count = WF_COUNT(memory_rows)},
+};
+
+const struct wf_family wf_family_gpt_oss = {
+    .name = "gpt_oss",
+    .model_types = "gpt_oss",
+    .refused = WF_REFUSED_ALWAYS "|" WF_REFUSED_NESTED "|" WF_REFUSED_SHARED "|" WF_REFUSED_MTP
+                                 "|" WF_REFUSED_QK_NORM "|" WF_REFUSED_USE_BIAS
+                                 "|" WF_REFUSED_QKV_BIAS "|" WF_REFUSED_MLP_BIAS,
+    .sizes = sizes,
+    .size_count = WF_COUNT(sizes),
+    .stacks = stacks,
+    .stack_count = WF_COUNT(stacks),
+    .rows = rows,
+    .row_count = WF_COUNT(rows),
+    .engines = engines,
+    .engine_count = WF_COUNT(engines),
+    .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_HEAD_DIM,
+};

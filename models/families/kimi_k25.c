@@ -1,0 +1,26 @@
+/* kimi_k25.c - Kimi K2.5: K2 below another prefix. Its vision tower is described nowhere that we
+ * know, so its tensors are unknown ones. */
+#include "models/families/mla.h"
+
+/* Defaults of absent keys: as DeepSeek V3's. */
+static const struct wf_family_size sizes[] = {WF_SIZES_DEEPSEEK("null ? 0 : 1536")};
+
+static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("language_model.model."),
+                                                WF_STACK_FURTHER("language_model.model.")};
+
+static const struct wf_family_row rows[] = {
+    WF_ROWS_DEEPSEEK("language_model.model.", "language_model.lm_head.weight")};
+
+const struct wf_family wf_family_kimi_k25 = {
+    .name = "kimi_k25",
+    .model_types = "kimi_k25",
+    .text_config = "text_config",
+    .refused = WF_REFUSED_DEEPSEEK,
+    .sizes = sizes,
+    .size_count = WF_COUNT(sizes),
+    .stacks = stacks,
+    .stack_count = WF_COUNT(stacks),
+    .rows = rows,
+    .row_count = WF_COUNT(rows),
+    .requires = WF_REQUIRES_DEEPSEEK,
+};

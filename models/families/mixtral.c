@@ -1,0 +1,56 @@
+/* mixtral.c - Mixtral: every layer has experts, under names of their own. */
+#include "models/families/rows.h"
+
+/* Defaults of absent keys: transformers 5, models/mixtral/configuration_mixtral.py. */
+static const struct wf_family_size sizes[] = {
+    WF_SIZES_BASE,
+    {"nk", "num_key_value_heads", "null ? nq : 8", NULL},
+    {"d", "head_dim", "H / nq", NULL},
+    WF_SIZE_TIED("0"),
+    {"E", "num_local_experts", NULL, NULL},
+    {"I", "intermediate_size", NULL, NULL},
+    {"moe", NULL, "1", NULL},
+};
+
+static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("model.")};
+
+#define MOE "block_sparse_moe."
+
+/* LAYOUTS 3.12: w1 is gate, w3 is up, w2 is down. */
+static const struct wf_family_row rows[] = {
+    WF_ROW_EMBEDDING("model."),
+    WF_ROW_INPUT_NORM(NULL),
+    WF_ROWS_QKV(NULL, NULL),
+    WF_ROW_O(NULL, NULL),
+    WF_ROW_POST_NORM(NULL),
+    WF_ROW("router", MOE "gate.weight", "E,H", NULL, NULL, NULL),
+    WF_ROW("expert_gate", MOE "experts.{expert}.w1.weight", "I,H", NULL, NULL, NULL),
+    WF_ROW("expert_down", MOE "experts.{expert}.w2.weight", "H,I", NULL, NULL, NULL),
+    WF_ROW("expert_up", MOE "experts.{expert}.w3.weight", "I,H", NULL, NULL, NULL),
+    WF_ROW_FINAL_NORM("model."),
+    WF_ROW_HEAD("lm_head.weight"),
+};
+
+/* In memory transformers 5 calls the block mlp. */
+static const struct wf_family_engine engines[] = {
+    {.engine = "memory", .renames = "block_sparse_moe.=>mlp."},
+};
+
+const struct wf_family wf_family_mixtral = {
+    .name = "mixtral",
+    .model_types = "mixtral",
+    .refused =
+        WF_REFUSED_ALWAYS "|" WF_REFUSED_QUANTISED "|" WF_REFUSED_NESTED "|" WF_REFUSED_SHARED
+                          "|" WF_REFUSED_MTP "|" WF_REFUSED_QK_NORM "|" WF_REFUSED_USE_BIAS
+                          "|" WF_REFUSED_QKV_BIAS "|" WF_REFUSED_MLP_BIAS "|"
+                          "attention_bias: biases of the attention",
+    .sizes = sizes,
+    .size_count = WF_COUNT(sizes),
+    .stacks = stacks,
+    .stack_count = WF_COUNT(stacks),
+    .rows = rows,
+    .row_count = WF_COUNT(rows),
+    .engines = engines,
+    .engine_count = WF_COUNT(engines),
+    .requires = WF_REQUIRES_HEADS,
+};

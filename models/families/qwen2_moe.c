@@ -1,0 +1,48 @@
+/* qwen2_moe.c - Qwen1.5-MoE and Qwen2-57B-A14B: biases on q, k and v, a gated shared expert. */
+#include "models/families/rows.h"
+
+/* Defaults of absent keys: transformers 5, models/qwen2_moe/configuration_qwen2_moe.py. */
+static const struct wf_family_size sizes[] = {
+    WF_SIZES_BASE,
+    {"nk", "num_key_value_heads", "null ? nq : 16", NULL},
+    {"d", "head_dim", "H / nq", NULL},
+    {"F", "intermediate_size", "0", NULL},
+    WF_SIZE_TIED("0"),
+    WF_SIZE_FLAG("attention_bias", "qkv_bias", "1"),
+    WF_SIZES_QWEN_MOE(NULL, NULL, ""),
+    {"S", "shared_expert_intermediate_size", NULL, NULL},
+    WF_SIZES_FP8,
+};
+
+static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("model.")};
+
+/* LAYOUTS 3.2. */
+static const struct wf_family_row rows[] = {
+    WF_ROW_EMBEDDING("model."),
+    WF_ROW_INPUT_NORM(NULL),
+    WF_ROWS_QKV_FP8(NULL, "1"),
+    WF_ROWS_QKV_BIAS(NULL, "attention_bias"),
+    WF_ROWS_O_FP8(NULL, "1"),
+    WF_ROW_POST_NORM(NULL),
+    WF_ROWS_MLP_FP8(NULL, "!moe"),
+    WF_ROW_ROUTER(NULL),
+    WF_ROWS_EXPERTS(NULL),
+    WF_ROWS_SHARED("mlp.shared_expert", NULL),
+    WF_ROW("shared_router", "mlp.shared_expert_gate.weight", "1,H", NULL, "moe", NULL),
+    WF_ROW_FINAL_NORM("model."),
+    WF_ROW_HEAD("lm_head.weight"),
+};
+
+const struct wf_family wf_family_qwen2_moe = {
+    .name = "qwen2_moe",
+    .model_types = "qwen2_moe",
+    .refused = WF_REFUSED_ALWAYS "|" WF_REFUSED_NESTED "|" WF_REFUSED_QK_NORM "|" WF_REFUSED_MTP
+                                 "|" WF_REFUSED_USE_BIAS "|" WF_REFUSED_MLP_BIAS,
+    .sizes = sizes,
+    .size_count = WF_COUNT(sizes),
+    .stacks = stacks,
+    .stack_count = WF_COUNT(stacks),
+    .rows = rows,
+    .row_count = WF_COUNT(rows),
+    .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_FP8,
+};

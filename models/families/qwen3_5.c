@@ -1,0 +1,87 @@
+/* qwen3_5.c - Qwen3.5 and 3.6, dense and with experts: delta nets with parts stored apart, a vision
+ * tower, layers that predict further tokens. */
+#include "models/families/rows.h"
+
+/* Defaults of absent keys: transformers 5, models/qwen3_5/configuration_qwen3_5.py and
+ * models/qwen3_5_moe/configuration_qwen3_5_moe.py. */
+static const struct wf_family_size sizes[] = {
+    WF_SIZES_BASE,
+    {"nk", "num_key_value_heads", "null ? nq : 2", NULL},
+    {"d", "head_dim", "null && H != nq * 256 ? 0 : 256", NULL},
+    {"F", "intermediate_size", "0", NULL},
+    WF_SIZE_TIED("0"),
+    {"qk_norm", NULL, "1", NULL},
+    WF_SIZE_FLAG("gated", "attn_output_gate", "1"),
+    WF_SIZES_QWEN_MOE("0", "0", "mtp || "),
+    {"S", "shared_expert_intermediate_size", "0", NULL},
+    WF_SIZES_DELTA,
+    {"further", "mtp_num_hidden_layers", "0", NULL},
+    WF_SIZES_VISION,
+    WF_SIZES_FP8,
+};
+
+#define M "model.language_model."
+#define BOTH "layer mtp"
+
+static const struct wf_family_stack stacks[] = {
+    WF_STACK_LAYER(M),
+    {"mtp", "mtp.layers.{i}.", "further", NULL},
+    WF_STACKS_VISION,
+};
+
+/* LAYOUTS 3.6; vision as Qwen3-VL's. */
+static const struct wf_family_row rows[] = {
+    WF_ROW_EMBEDDING(M),
+    WF_ROW_INPUT_NORM(BOTH),
+    WF_ROWS_LINEAR("q", "self_attn.q_proj", "(1+gated)*nq*d", "H", BOTH, "!linear", "nq"),
+    WF_ROWS_LINEAR("k", "self_attn.k_proj", "nk*d", "H", BOTH, "!linear", "nk"),
+    WF_ROWS_LINEAR("v", "self_attn.v_proj", "nk*d", "H", BOTH, "!linear", "nk"),
+    WF_ROWS_QK_NORM(BOTH, "!linear"),
+    WF_ROWS_O_FP8(BOTH, "!linear"),
+    WF_ROWS_LINEAR("gdn_qkv", "linear_attn.in_proj_qkv", "2*gk*ek+gv*ev", "H", NULL, "linear",
+                   NULL),
+    WF_ROWS_LINEAR("gdn_z", "linear_attn.in_proj_z", "gv*ev", "H", NULL, "linear", "gv"),
+    WF_ROW("gdn_b", "linear_attn.in_proj_b.weight", "gv,H", NULL, "linear", "gv"),
+    WF_ROW("gdn_a", "linear_attn.in_proj_a.weight", "gv,H", NULL, "linear", "gv"),
+    WF_ROWS_DELTA(NULL),
+    WF_ROW_POST_NORM(BOTH),
+    WF_ROWS_MLP_FP8(BOTH, "!moe"),
+    WF_ROW_ROUTER(BOTH),
+    WF_ROWS_EXPERTS(BOTH),
+    WF_ROWS_SHARED("mlp.shared_expert", BOTH),
+    WF_ROW("shared_router", "mlp.shared_expert_gate.weight", "1,H", BOTH, "moe && S > 0", NULL),
+    WF_ROWS_QWEN_MTP,
+    WF_ROW_FINAL_NORM(M),
+    WF_ROW_HEAD("lm_head.weight"),
+    WF_ROWS_VISION,
+};
+
+/* The published files hold the layers' experts in one tensor (form B), transformers 5 writes them
+ * one by one, as those of fp8 checkpoints and of further layers are: the reader of files takes
+ * both. */
+static const struct wf_engine_row hf_rows[] = {WF_ROWS_FORM_B("!mtp && !fp8")};
+
+static const struct wf_family_engine engines[] = {
+    {.engine = "hf", .rows = hf_rows, .row_count = WF_COUNT(hf_rows)},
+};
+
+const struct wf_family wf_family_qwen3_5 = {
+    .name = "qwen3_5",
+    .model_types = "qwen3_5|qwen3_5_moe",
+    .text_config = "text_config",
+    .refused = WF_REFUSED_ALWAYS
+    "|" WF_REFUSED_USE_BIAS "|" WF_REFUSED_QKV_BIAS "|" WF_REFUSED_MLP_BIAS "|"
+    "attention_bias: biases of the attention|mtp_use_dedicated_embeddings: an embedding of its own "
+    "for further tokens",
+    .sizes = sizes,
+    .size_count = WF_COUNT(sizes),
+    .stacks = stacks,
+    .stack_count = WF_COUNT(stacks),
+    .rows = rows,
+    .row_count = WF_COUNT(rows),
+    .engines = engines,
+    .engine_count = WF_COUNT(engines),
+    .requires =
+        WF_REQUIRES_HEADS "|" WF_REQUIRES_HEAD_DIM "|" WF_REQUIRES_DELTA "|" WF_REQUIRES_FP8
+                          "|E == 0 || I > 0: \"moe_intermediate_size\" is needed with experts",
+};

@@ -1,0 +1,69 @@
+/* qwen3_next.c - Qwen3-Next: three of four layers are gated delta nets, q is gated, experts
+ * everywhere. */
+#include "models/families/rows.h"
+
+/* Defaults of absent keys: transformers 5, models/qwen3_next/configuration_qwen3_next.py. The
+ * config does not say whether the checkpoint has a layer that predicts further tokens; transformers
+ * ignores it, and here it is there when num_nextn_predict_layers says so. */
+static const struct wf_family_size sizes[] = {
+    WF_SIZES_BASE,
+    {"nk", "num_key_value_heads", "null ? nq : 2", NULL},
+    {"d", "head_dim", "null && H != nq * 256 ? 0 : 256", NULL},
+    {"F", "intermediate_size", "0", NULL},
+    WF_SIZE_TIED("0"),
+    {"qk_norm", NULL, "1", NULL},
+    WF_SIZE_FLAG("gated", "attn_output_gate", "1"),
+    WF_SIZES_QWEN_MOE(NULL, NULL, "mtp || "),
+    {"S", "shared_expert_intermediate_size", NULL, NULL},
+    WF_SIZES_DELTA,
+    {"further", "num_nextn_predict_layers|mtp_num_hidden_layers", "0", NULL},
+    WF_SIZES_FP8,
+};
+
+static const struct wf_family_stack stacks[] = {
+    WF_STACK_LAYER("model."),
+    {"mtp", "mtp.layers.{i}.", "further", NULL},
+};
+
+#define BOTH "layer mtp"
+
+/* LAYOUTS 3.5, 2.4 (gated q: by head q, then its gate), 2.10 (delta nets: by key head q, k, v, z;
+ * b, a). */
+static const struct wf_family_row rows[] = {
+    WF_ROW_EMBEDDING("model."),
+    WF_ROW_INPUT_NORM(BOTH),
+    WF_ROWS_LINEAR("q", "self_attn.q_proj", "(1+gated)*nq*d", "H", BOTH, "!linear", "nq"),
+    WF_ROWS_LINEAR("k", "self_attn.k_proj", "nk*d", "H", BOTH, "!linear", "nk"),
+    WF_ROWS_LINEAR("v", "self_attn.v_proj", "nk*d", "H", BOTH, "!linear", "nk"),
+    WF_ROWS_QK_NORM(BOTH, "!linear"),
+    WF_ROWS_O_FP8(BOTH, "!linear"),
+    WF_ROWS_LINEAR("gdn_qkvz", "linear_attn.in_proj_qkvz", "gk*(2*ek+2*(gv/gk)*ev)", "H", NULL,
+                   "linear", "gk"),
+    WF_ROW("gdn_ba", "linear_attn.in_proj_ba.weight", "2*gv,H", NULL, "linear", "gk"),
+    WF_ROWS_DELTA(NULL),
+    WF_ROW_POST_NORM(BOTH),
+    WF_ROWS_MLP_FP8(BOTH, "!moe"),
+    WF_ROW_ROUTER(BOTH),
+    WF_ROWS_EXPERTS(BOTH),
+    WF_ROWS_SHARED("mlp.shared_expert", BOTH),
+    WF_ROW("shared_router", "mlp.shared_expert_gate.weight", "1,H", BOTH, "moe", NULL),
+    WF_ROWS_QWEN_MTP,
+    WF_ROW_FINAL_NORM("model."),
+    WF_ROW_HEAD("lm_head.weight"),
+};
+
+const struct wf_family wf_family_qwen3_next = {
+    .name = "qwen3_next",
+    .model_types = "qwen3_next",
+    .refused = WF_REFUSED_ALWAYS "|" WF_REFUSED_NESTED "|" WF_REFUSED_USE_BIAS
+                                 "|" WF_REFUSED_QKV_BIAS "|" WF_REFUSED_MLP_BIAS "|"
+                                 "attention_bias: biases of the attention",
+    .sizes = sizes,
+    .size_count = WF_COUNT(sizes),
+    .stacks = stacks,
+    .stack_count = WF_COUNT(stacks),
+    .rows = rows,
+    .row_count = WF_COUNT(rows),
+    .requires =
+        WF_REQUIRES_HEADS "|" WF_REQUIRES_HEAD_DIM "|" WF_REQUIRES_DELTA "|" WF_REQUIRES_FP8,
+};

@@ -1,0 +1,69 @@
+/* qwen3_vl.c - Qwen3-VL, dense and with experts: Qwen3 below another prefix, and a vision tower. */
+#include "models/families/rows.h"
+
+/* Defaults of absent keys: transformers 5, models/qwen3_vl/configuration_qwen3_vl.py and
+ * models/qwen3_vl_moe/configuration_qwen3_vl_moe.py. */
+static const struct wf_family_size sizes[] = {
+    WF_SIZES_BASE,
+    {"nk", "num_key_value_heads", NULL, NULL},
+    {"d", "head_dim", "null && H != nq * 128 ? 0 : 128", NULL},
+    {"F", "intermediate_size", "0", NULL},
+    WF_SIZE_TIED("0"),
+    WF_SIZE_FLAG("attention_bias", "attention_bias", "0"),
+    {"qk_norm", NULL, "1", NULL},
+    WF_SIZES_QWEN_MOE("0", "0", ""),
+    WF_SIZES_VISION,
+    WF_SIZES_FP8,
+};
+
+#define M "model.language_model."
+
+static const struct wf_family_stack stacks[] = {WF_STACK_LAYER(M), WF_STACKS_VISION};
+
+/* LAYOUTS 3.8. */
+static const struct wf_family_row rows[] = {
+    WF_ROW_EMBEDDING(M),
+    WF_ROW_INPUT_NORM(NULL),
+    WF_ROWS_QKV_FP8(NULL, "1"),
+    WF_ROWS_QKV_BIAS(NULL, "attention_bias"),
+    WF_ROWS_QK_NORM(NULL, NULL),
+    WF_ROWS_O_FP8(NULL, "1"),
+    WF_ROW("o_bias", "self_attn.o_proj.bias", "H", NULL, "attention_bias", NULL),
+    WF_ROW_POST_NORM(NULL),
+    WF_ROWS_MLP_FP8(NULL, "!moe"),
+    WF_ROW_ROUTER(NULL),
+    WF_ROWS_EXPERTS(NULL),
+    WF_ROW_FINAL_NORM(M),
+    WF_ROW_HEAD("lm_head.weight"),
+    WF_ROWS_VISION,
+};
+
+/* The published files hold each expert transposed, in form A (LAYOUTS 2.6). */
+static const struct wf_engine_row hf_rows[] = {
+    WF_ROW_TRANSPOSED("{experts}gate_up_proj", "expert_gate expert_up", NULL, NULL),
+    WF_ROW_TRANSPOSED("{experts}down_proj", "expert_down", NULL, NULL),
+};
+
+static const struct wf_family_engine engines[] = {
+    {.engine = "hf", .rows = hf_rows, .row_count = WF_COUNT(hf_rows)},
+};
+
+const struct wf_family wf_family_qwen3_vl = {
+    .name = "qwen3_vl",
+    .model_types = "qwen3_vl|qwen3_vl_moe",
+    .text_config = "text_config",
+    .refused = WF_REFUSED_ALWAYS "|" WF_REFUSED_SHARED "|" WF_REFUSED_MTP "|" WF_REFUSED_USE_BIAS
+                                 "|" WF_REFUSED_QKV_BIAS "|" WF_REFUSED_MLP_BIAS,
+    .sizes = sizes,
+    .size_count = WF_COUNT(sizes),
+    .stacks = stacks,
+    .stack_count = WF_COUNT(stacks),
+    .rows = rows,
+    .row_count = WF_COUNT(rows),
+    .engines = engines,
+    .engine_count = WF_COUNT(engines),
+    .requires = WF_REQUIRES_HEADS
+    "|" WF_REQUIRES_HEAD_DIM "|" WF_REQUIRES_FP8
+    "|E == 0 || I > 0: \"moe_intermediate_size\" is needed with experts|!fp8 || E == 0: which form "
+    "the experts of an fp8 checkpoint of this family have is not known",
+};
