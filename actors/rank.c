@@ -90,6 +90,9 @@ static enum wf_status check_regions(const struct wf_rank *rank, struct wf_error 
     const struct wf_rank_options *o = &rank->options;
     for (uint32_t i = 0; i < rank->layout->tensor_count; i++) {
         const struct wf_tensor *tensor = &rank->layout->tensors[i];
+        if (rank->order[i] == UINT32_MAX) {
+            continue; /* never written, and not listed */
+        }
         const struct wf_rank_tensor *live = &o->tensors[rank->order[i]];
         bool inside = live->region < o->region_count;
         if (inside) {
@@ -123,8 +126,9 @@ static enum wf_status match_tensors(struct wf_rank *rank, const struct wf_rank_o
     for (uint32_t i = 0; i < o->tensor_count; i++) {
         live[i] = o->tensors[i].live;
     }
-    status = wf_layout_match(rank->layout, live, o->tensor_count, options->ignore,
-                             options->ignore_count, rank->order, error);
+    status = wf_layout_match_recipe(o->model, &rank->recipe, o->group_rank, rank->layout, live,
+                                    o->tensor_count, options->ignore, options->ignore_count,
+                                    rank->order, error);
     free(live);
     return status == WF_OK ? check_regions(rank, error) : status;
 }

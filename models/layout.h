@@ -76,9 +76,18 @@ struct wf_live_tensor {
 /* Compares the real tensors with the layout: unknown, missing, other shape, dtype or stride are
  * MISMATCH that names the tensor, what was expected and why, what was found and the likeliest
  * cause. `ignore` lists names that may be extra. order_out[i] (layout->tensor_count entries) is the
- * live tensor of layout tensor i. */
+ * live tensor of layout tensor i, or UINT32_MAX for a view or a derived tensor that is not listed:
+ * neither is written. Marks of layouts before names ("buffer:", "attr:") need not be listed. */
 enum wf_status wf_layout_match(const struct wf_layout *layout, const struct wf_live_tensor *live,
                                size_t live_count, const char *const *ignore, size_t ignore_count,
                                uint32_t *order_out, struct wf_error *error);
+/* As wf_layout_match for the layout that follows from these three; where the tensors do not match
+ * it, looks for a recipe beside this one whose layout they match, and says so ("... was started
+ * with ep=4; the recipe says ep=1"). */
+enum wf_status wf_layout_match_recipe(const struct wf_model *model, const struct wf_recipe *recipe,
+                                      uint32_t rank, const struct wf_layout *layout,
+                                      const struct wf_live_tensor *live, size_t live_count,
+                                      const char *const *ignore, size_t ignore_count,
+                                      uint32_t *order_out, struct wf_error *error);
 
 #endif

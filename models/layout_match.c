@@ -115,6 +115,34 @@ static const char *guess_shape(const struct wf_tensor *tensor, const struct wf_l
     return "the config's sizes differ from the model's";
 }
 
+static bool is_row_major(const struct wf_tensor *tensor)
+{
+    int64_t step = 1;
+    for (uint32_t axis = tensor->ndim; axis-- > 0;) {
+        if (tensor->shape[axis] > 1 && tensor->strides[axis] != step) {
+            return false;
+        }
+        step *= (int64_t)tensor->shape[axis];
+    }
+    return true;
+}
+
+static const char *guess_stride(const struct wf_tensor *tensor, const struct wf_live_tensor *live)
+{
+    uint64_t elements = 1;
+    int64_t reach = 0;
+    for (uint32_t axis = 0; axis < tensor->ndim; axis++) {
+        elements *= tensor->shape[axis];
+        reach += (int64_t)(tensor->shape[axis] - 1) * live->strides[axis];
+    }
+    if (reach + 1 == (int64_t)elements) {
+        return "it is stored transposed: the engine rewrote the parameter after loading, or keeps "
+               "it so for its kernels";
+    }
+    return reach > (int64_t)elements ? "a view into a larger tensor: register that one"
+                                     : "a view, or the engine rewrote the parameter";
+}
+
 static enum wf_status check_one(const struct wf_tensor *tensor, const struct wf_live_tensor *live,
                                 struct wf_error *error)
 {
@@ -137,18 +165,48 @@ static enum wf_status check_one(const struct wf_tensor *tensor, const struct wf_
                             tensor->name, wf_dtype_name(tensor->dtype), wf_dtype_name(live->dtype),
                             wf_dtype_name(live->dtype));
     }
-    int64_t step = 1;
-    for (uint32_t axis = tensor->ndim; axis-- > 0;) {
-        if (tensor->shape[axis] > 1 && live->strides[axis] != step) {
+    bool empty = tensor->bytes == 0, looks_on = tensor->kind == WF_TENSOR_VIEW;
+    for (uint32_t axis = tensor->ndim; axis-- > 0 && !empty && !looks_on;) {
+        if (tensor->shape[axis] > 1 && live->strides[axis] != tensor->strides[axis]) {
             return wf_error_set(error, WF_MISMATCH,
-                                "tensor %s: expected a contiguous tensor (stride %" PRId64
-                                " on axis %" PRIu32 "), found stride %" PRId64
-                                "; likely cause: a view, or the engine rewrote the parameter",
-                                tensor->name, step, axis, live->strides[axis]);
+                                "tensor %s: expected stride %" PRId64 " on axis %" PRIu32
+                                " (%s), found stride %" PRId64 "; likely cause: %s",
+                                tensor->name, tensor->strides[axis], axis,
+                                is_row_major(tensor) ? "a contiguous tensor"
+                                                     : "the engine keeps it transposed",
+                                live->strides[axis], guess_stride(tensor, live));
         }
-        step *= (int64_t)tensor->shape[axis];
     }
     return WF_OK;
+}
+
+/* Marks that layouts put before the names of what is no parameter. */
+static const char *const marks[] = {"", "buffer:", "attr:"};
+enum { MARKS = sizeof marks / sizeof marks[0] };
+
+static uint32_t find_tensor(const struct wf_layout *layout, const char *name)
+{
+    char marked[WF_NAME_MAX + 16];
+    uint32_t index = UINT32_MAX;
+    for (size_t i = 0; i < MARKS && index == UINT32_MAX; i++) {
+        int len = snprintf(marked, sizeof marked, "%s%s", marks[i], name);
+        if (len > 0 && (size_t)len < sizeof marked) {
+            index = wf_layout_find(layout, marked, (size_t)len);
+        }
+    }
+    return index;
+}
+
+/* The tensor's own name, not an alias. */
+static bool is_named(const struct wf_tensor *tensor, const char *name)
+{
+    for (size_t i = 0; i < MARKS; i++) {
+        size_t len = strlen(marks[i]);
+        if (strncmp(tensor->name, marks[i], len) == 0 && strcmp(tensor->name + len, name) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static bool is_ignored(const char *name, const char *const *ignore, size_t count)
@@ -168,7 +226,7 @@ enum wf_status wf_layout_match(const struct wf_layout *layout, const struct wf_l
     memset(order_out, 0xff, layout->tensor_count * sizeof *order_out);
     for (size_t i = 0; i < live_count; i++) {
         const char *name = live[i].name;
-        uint32_t index = wf_layout_find(layout, name, strlen(name));
+        uint32_t index = find_tensor(layout, name);
         if (index == UINT32_MAX) {
             if (is_ignored(name, ignore, ignore_count)) {
                 continue;
@@ -180,7 +238,7 @@ enum wf_status wf_layout_match(const struct wf_layout *layout, const struct wf_l
         if (status != WF_OK) {
             return status;
         }
-        bool own_name = strcmp(tensor->name, name) == 0;
+        bool own_name = is_named(tensor, name);
         uint32_t before = order_out[index];
         if (before != UINT32_MAX && strcmp(live[before].name, name) == 0) {
             return wf_error_set(error, WF_MISMATCH, "tensor \"%.200s\" is listed twice", name);
@@ -191,7 +249,9 @@ enum wf_status wf_layout_match(const struct wf_layout *layout, const struct wf_l
         }
     }
     for (uint32_t i = 0; i < layout->tensor_count; i++) {
-        if (order_out[i] == UINT32_MAX) {
+        enum wf_tensor_kind kind = layout->tensors[i].kind;
+        bool needed = kind != WF_TENSOR_VIEW && kind != WF_TENSOR_DERIVED;
+        if (needed && order_out[i] == UINT32_MAX) {
             return wf_error_set(error, WF_MISMATCH,
                                 "tensor %s of the derived layout is missing among the rank's %zu; "
                                 "likely cause: %s",
