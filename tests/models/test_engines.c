@@ -6,7 +6,6 @@
 #include "golden.h"
 #include "models/engines/engine.h"
 #include "models/engines/megatron_pipeline.h"
-#include "models/layout.h"
 
 /* --- pipelines ------------------------------------------------------------------------------- */
 
@@ -33,9 +32,11 @@ Test(engines, megatron_pipelines)
     for (size_t i = 0; i < json_object_array_length(cases); i++) {
         struct json_object *it = json_object_array_get_idx(cases, i);
         struct json_object *layout = golden_get(it, "layout");
+        bool further = layout && strchr(json_object_get_string(layout), 'm');
         uint32_t vpp = golden_number(it, "vpp");
         struct wf_stage_split split = {
             .layers = golden_number(it, "layers"),
+            .mtp = further,
             .pp = golden_number(it, "pp"),
             .vpp = vpp ? vpp : 1,
             .first = golden_number(it, "first"),
@@ -104,103 +105,66 @@ Test(engines, accepted_megatron_splits_are_partitions)
     cr_expect_gt(accepted, 100);
 }
 
-/* --- q, k and v ------------------------------------------------------------------------------ */
-
-static struct wf_model *qkv_model(uint32_t heads, uint32_t kv_heads, uint32_t head_dim)
+/* Further-token layers and the final norm, on stages that layouts and even splits give. */
+Test(engines, megatron_further_tokens)
 {
-    char config[512];
-    snprintf(config, sizeof config,
-             "{\"model_type\": \"llama\", \"hidden_size\": 1, \"num_hidden_layers\": 1, "
-             "\"vocab_size\": 64, \"num_attention_heads\": %u, \"num_key_value_heads\": %u, "
-             "\"head_dim\": %u, \"intermediate_size\": 8, \"torch_dtype\": \"float32\"}",
-             heads, kv_heads, head_dim);
-    struct wf_model *model = NULL;
-    struct wf_error error = {0};
-    cr_assert_eq(wf_model_parse(config, strlen(config), &model, &error), WF_OK, "%s", error.text);
-    return model;
-}
-
-/* Writes the row of [q; k; v] at each row of a rank's fused tensor; hidden size is 1. */
-static uint32_t expand_rows(const struct wf_model *model, const struct wf_layout *layout,
-                            const char *name, uint32_t *rows)
-{
-    uint32_t tensor = wf_layout_find(layout, name, strlen(name)), written = 0;
-    cr_assert_neq(tensor, UINT32_MAX);
-    for (uint32_t i = 0; i < layout->piece_count; i++) {
-        if (layout->pieces[i].tensor != tensor) {
-            continue;
-        }
-        uint32_t role = model->params[layout->pieces[i].param].role;
-        uint64_t q = model->query_heads * model->head_dim, kv = model->kv_heads * model->head_dim;
-        uint64_t base = role == WF_ROLE_Q ? 0 : role == WF_ROLE_K ? q : q + kv;
-        struct wf_nest nest = wf_layout_nest(layout, i);
-        uint64_t count = wf_nest_elements(&nest);
-        for (uint64_t n = 0; n < count; n++) {
-            uint64_t element = nest.param_first, offset = nest.tensor_offset, rest = n;
-            for (uint32_t a = nest.axis_count; a-- > 0;) {
-                uint64_t digit = rest % nest.axes[a].count;
-                rest /= nest.axes[a].count;
-                element += digit * nest.axes[a].param_step;
-                offset += digit * (uint64_t)nest.axes[a].tensor_step;
+    static const struct {
+        uint32_t layers, mtp, pp, vpp;
+        const char *layout;
+        /* "STAGE.CHUNK" of the further-token layers and of the final norm; or what is said. */
+        const char *mtp_at, *norm_at, *refused;
+    } rows[] = {
+        {4, 1, 2, 1, "", "1.0", "1.0", NULL},
+        {4, 2, 2, 2, "", "1.1", "1.1", NULL},
+        {4, 0, 2, 2, "", "", "1.1", NULL},
+        {4, 1, 2, 1, "Ett|ttmL", "1.0", "1.0", NULL},
+        {4, 1, 4, 1, "Ett|tt|m|L", "2.0", "1.0", NULL},
+        {4, 2, 4, 1, "Ett|tt|mm|L", "2.0", "1.0", NULL},
+        {6, 1, 2, 2, "Ett|tt|tt|mL", "1.1", "0.1", NULL},
+        {61, 1, 16, 2, "Ettt|(tt|)*29,m|L", "14.1", "13.1", NULL},
+        {4, 2, 4, 1, "Ett|tt|m|mL", NULL, NULL, "together in one stage"},
+        {4, 1, 4, 1, "Ett|m|tt|L", NULL, NULL, "behind all t"},
+        {4, 1, 2, 2, "Ett|ttm||L", NULL, NULL, "last virtual stage"},
+        {4, 2, 2, 1, "Ett|ttmL", NULL, NULL, "places 1 further-token layers (m), the model has 2"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct wf_stage_split split = {.layers = rows[i].layers,
+                                       .mtp = rows[i].mtp,
+                                       .pp = rows[i].pp,
+                                       .vpp = rows[i].vpp,
+                                       .layout = rows[i].layout};
+        char mtp_at[64] = "", norm_at[64] = "";
+        for (uint32_t pp = 0; pp < split.pp; pp++) {
+            struct wf_chunk chunks[WF_CHUNKS_MAX];
+            uint32_t count = 0;
+            struct wf_error error = {0};
+            enum wf_status status = wf_megatron_stage(&split, pp, chunks, &count, &error);
+            cr_assert_eq(status, rows[i].refused ? WF_INVALID : WF_OK, "row %zu: %s", i,
+                         error.text);
+            cr_assert(!rows[i].refused || strstr(error.text, rows[i].refused), "row %zu: %s", i,
+                      error.text);
+            for (uint32_t v = 0; v < count; v++) {
+                char here[32];
+                snprintf(here, sizeof here, "%u.%u", pp, v);
+                strcat(mtp_at, chunks[v].mtp_count ? here : "");
+                strcat(norm_at, chunks[v].final_norm ? here : "");
+                cr_expect(chunks[v].mtp_count == 0 || chunks[v].mtp_count == split.mtp);
             }
-            cr_assert_lt(offset / 4, 64);
-            rows[offset / 4] = (uint32_t)(base + element);
-            written++;
         }
-    }
-    cr_assert_eq(written, layout->tensors[tensor].shape[0]);
-    return written;
-}
-
-static void expect_rows(const struct wf_model *model, const char *engine, const char *tensor,
-                        const char *tp, struct json_object *ranks)
-{
-    char spec[64];
-    struct wf_recipe recipe;
-    struct wf_error error = {0};
-    snprintf(spec, sizeof spec, "%s:tp=%s", engine, tp);
-    cr_assert_eq(wf_recipe_parse(spec, model, &recipe, &error), WF_OK, "%s", error.text);
-    for (uint32_t rank = 0; rank < json_object_array_length(ranks); rank++) {
-        struct json_object *expected = json_object_array_get_idx(ranks, rank);
-        struct wf_layout *layout = NULL;
-        uint32_t rows[64];
-        cr_assert_eq(wf_layout_derive(model, &recipe, rank, &layout, &error), WF_OK, "%s",
-                     error.text);
-        uint32_t count = expand_rows(model, layout, tensor, rows);
-        cr_assert_eq(count, json_object_array_length(expected), "%s rank %u", spec, rank);
-        for (uint32_t i = 0; i < count; i++) {
-            cr_expect_eq(rows[i], golden_at(expected, i), "%s rank %u row %u", spec, rank, i);
-        }
-        wf_layout_free(layout);
+        cr_expect(rows[i].refused || strcmp(mtp_at, rows[i].mtp_at) == 0, "row %zu: m at %s", i,
+                  mtp_at);
+        cr_expect(rows[i].refused || strcmp(norm_at, rows[i].norm_at) == 0, "row %zu: norm at %s",
+                  i, norm_at);
     }
 }
 
-Test(engines, query_key_value_packing)
+/* What is wrong about tables alone, whatever the model. */
+Test(engines, tables_are_sound)
 {
-    struct json_object *root = golden_json("tests/golden/vectors/qkv_packing.json");
-    struct json_object *cases = golden_get(root, "cases");
-    unsigned compared = 0;
-    for (size_t i = 0; i < json_object_array_length(cases); i++) {
-        struct json_object *it = json_object_array_get_idx(cases, i);
-        if (json_object_get_boolean(golden_get(it, "gated"))) {
-            continue; /* no family of this build has gates */
-        }
-        struct wf_model *model =
-            qkv_model(golden_number(it, "nq"), golden_number(it, "nkv"), golden_number(it, "d"));
-        json_object_object_foreach(golden_get(it, "mcore_tp"), tp, ranks)
-        {
-            expect_rows(model, "megatron", "decoder.layers.0.self_attention.linear_qkv.weight", tp,
-                        ranks);
-            compared++;
-        }
-        json_object_object_foreach(golden_get(it, "engine_tp"), engine_tp, engine_ranks)
-        {
-            expect_rows(model, "vllm", "model.layers.0.self_attn.qkv_proj.weight", engine_tp,
-                        engine_ranks);
-            compared++;
-        }
-        wf_model_free(model);
+    for (const struct wf_engine *const *engine = wf_engines; *engine; engine++) {
+        struct wf_error error = {0};
+        cr_expect_eq(
+            wf_engine_rows_check(*engine, NULL, (*engine)->rows, (*engine)->row_count, &error),
+            WF_OK, "%s: %s", (*engine)->name, error.text);
     }
-    cr_expect_gt(compared, 15);
-    json_object_put(root);
 }
