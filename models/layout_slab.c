@@ -485,7 +485,8 @@ static enum wf_status choose_dtype(const struct maker *m, const struct wf_param 
 {
     const struct wf_model *model = m->at->at.model;
     const char *text = m->bound->row->dtype, *colon = text ? strchr(text, ':') : NULL;
-    bool as_model = model->family->rows[param->row].dtype == NULL;
+    const char *own = model->family->rows[param->row].dtype;
+    bool as_model = !own || (strchr(own, ':') && param->dtype == model->dtype);
     enum wf_dtype wanted = m->at->recipe->dtype;
     *out = as_model && wanted != WF_DTYPE_NONE ? wanted : param->dtype;
     uint64_t holds = 1;
