@@ -95,6 +95,21 @@ static struct wf_coordinates coordinates(const struct wf_recipe *recipe, uint32_
     return at;
 }
 
+/* Whether the family's exceptions keep each expert in tensors of its own. */
+static bool experts_apart(const struct wf_family *family)
+{
+    for (size_t i = 0; i < family->engine_count; i++) {
+        const struct wf_family_engine *engine = &family->engines[i];
+        for (size_t k = 0; strcmp(engine->engine, "memory") == 0 && k < engine->row_count; k++) {
+            if (strncmp(engine->rows[k].parts, "expert_", 7) == 0 &&
+                strcmp(engine->rows[k].name, "{name}") == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 /* The chunk rule over experts, where they are what is sharded. */
 static enum wf_status experts(const struct wf_model *model, const struct wf_recipe *recipe,
                               const struct wf_coordinates *at, uint32_t layer,
@@ -105,7 +120,7 @@ static enum wf_status experts(const struct wf_model *model, const struct wf_reci
     (void)error;
     uint64_t count = wf_model_size(model, "E");
     uint64_t ranks = at->group[WF_GROUP_DP].size, rank = at->group[WF_GROUP_DP].rank;
-    if (recipe->own[WF_FSDP_SHARD] || ranks == 0) {
+    if (recipe->own[WF_FSDP_SHARD] || ranks == 0 || experts_apart(model->family)) {
         ranks = 1;
         rank = 0;
     }
@@ -157,14 +172,16 @@ static enum wf_status check_plan(const struct wf_model *model, struct wf_error *
 static enum wf_status check_columns(const struct wf_model *model, const struct wf_recipe *recipe,
                                     struct wf_error *error)
 {
+    bool apart = experts_apart(model->family);
     for (uint32_t i = 0; i < model->param_count; i++) {
         const struct wf_param *param = &model->params[i];
         const char *role = model->family->rows[param->row].role;
         bool in_tp = strcmp(role, "o") == 0 || strcmp(role, "down") == 0;
-        bool expert = param->expert != WF_NONE;
+        bool expert = param->expert != WF_NONE && !apart;
         if (expert ? param->ndim == 0 : param->ndim < 2) {
             continue;
         }
+        /* Of fused experts dimension 1 is that of each one's rows, gate and up together. */
         bool pair = strcmp(role, "expert_gate") == 0 || strcmp(role, "expert_up") == 0;
         uint64_t size = expert ? param->shape[0] * (pair ? 2 : 1) : param->shape[1];
         uint64_t ranks = (uint64_t)recipe->dp * (in_tp ? recipe->tp : 1);

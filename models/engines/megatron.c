@@ -234,7 +234,13 @@ static enum wf_status check_heads(const struct wf_model *model, const struct wf_
                             " (neither divides the other)",
                             nk, recipe->tp);
     }
-    const char *gdn = find_role(model, "gdn_conv");
+    const char *lightning = find_role(model, "g_norm"), *gdn = find_role(model, "gdn_conv");
+    if (lightning && wf_model_size(model, "ng") % recipe->tp != 0) {
+        return wf_error_set(error, WF_INVALID,
+                            "%s: %" PRIu64 " groups of its norm cannot be divided over "
+                            "tp=%" PRIu32,
+                            lightning, wf_model_size(model, "ng"), recipe->tp);
+    }
     if (gdn && gk % recipe->tp != 0) {
         return wf_error_set(error, WF_INVALID,
                             "%s: %" PRIu64 " key heads cannot be divided over tp=%" PRIu32, gdn, gk,

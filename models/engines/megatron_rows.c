@@ -76,7 +76,6 @@ const struct wf_engine_row wf_megatron_rows[WF_MEGATRON_ROWS] = {
     GROUPED(ATTN "linear_qkv.weight", "q(nq, 2@0, d) q(nq, 2@1, d) k v", "nk", "gated"),
     GROUPED(ATTN "linear_qkv.bias", "q_bias k_bias v_bias", "nk", "!gated"),
     GROUPED(ATTN "linear_qkv.weight", FUSED_QKV("qkv", "nq", "nk", "d"), "nk", "!" IS_LIGHTNING),
-    GROUPED(ATTN "linear_qkv.bias", FUSED_QKV("qkv_bias", "nq", "nk", "d"), "nk", "!" IS_LIGHTNING),
     WHOLE(ATTN "q_layernorm.weight", "q_norm", NULL),
     WHOLE(ATTN "k_layernorm.weight", "k_norm", NULL),
     COLUMNS(ATTN "linear_proj.weight", "o", NULL),
@@ -85,7 +84,6 @@ const struct wf_engine_row wf_megatron_rows[WF_MEGATRON_ROWS] = {
 
     /* lightning attention: every query head has a key and a value */
     GROUPED(ATTN "linear_qkv.weight", FUSED_QKV("qkv", "nq", "nq", "d"), "nq", IS_LIGHTNING),
-    GROUPED(ATTN "linear_qkv.bias", FUSED_QKV("qkv_bias", "nq", "nq", "d"), "nq", IS_LIGHTNING),
     ROWS(ATTN "linear_gate.weight", "g_proj", NULL),
     ROWS(ATTN "gate_norm.weight", "g_norm", NULL),
 
@@ -141,14 +139,11 @@ const struct wf_engine_row wf_megatron_rows[WF_MEGATRON_ROWS] = {
     COLUMNS(MLP "shared_experts.linear_fc2.weight", "shared_down", NULL),
     WHOLE(MLP "shared_experts.gate_weight", "shared_router", NULL),
 
-    /* further tokens: their layers' bodies have the rows above, their embedding and head are the
-     * model's own */
+    /* further tokens; their layers' bodies have the rows above */
     WHOLE(MTP "enorm.weight", "mtp_embed_norm", NULL),
     WHOLE(MTP "hnorm.weight", "mtp_hidden_norm", NULL),
     ROWS(MTP "eh_proj.weight", "mtp_proj", NULL),
     WHOLE(MTP "final_layernorm.weight", "mtp_final_norm", NULL),
-    ROW(MTP "embedding", "mtp_embedding", NULL, NULL, NULL, .kind = WF_ROW_ABSENT),
-    ROW(MTP "head", "mtp_head", NULL, NULL, NULL, .kind = WF_ROW_ABSENT),
 
     /* vision tower */
     WHOLE(TOWER "patch_embed.proj.weight", "vision_patch", NULL),

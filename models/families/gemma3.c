@@ -17,7 +17,9 @@ static const struct wf_family_row rows[] = {
 
 /* Files and memory of transformers 5 disagree (LAYOUTS 3.14). */
 static const struct wf_family_engine engines[] = {
-    {.engine = "memory", .renames = "language_model.model.=>model.language_model."},
+    {.engine = "memory",
+     .renames = "language_model.model.=>model.language_model. language_model.lm_head.=>lm_head."},
+    WF_MEGATRON_INSIDE,
 };
 
 const struct wf_family wf_family_gemma3 = {

@@ -90,7 +90,11 @@ static const struct wf_engine_row memory_rows[] = {FORM_A};
 
 static const struct wf_family_engine engines[] = {
     {.engine = "hf", .rows = hf_rows, .row_count = WF_COUNT(hf_rows)},
-    {.engine = "memory", .rows = memory_rows, .row_count = WF_COUNT(memory_rows)},
+    {.engine = "memory",
+     .rows = memory_rows,
+     .row_count = WF_COUNT(memory_rows),
+     .requires = "shard == 0: shards of dimension 1 of transposed experts are not known",
+     .order = WF_ROUTER_FIRST},
 };
 
 const struct wf_family wf_family_gpt_oss = {

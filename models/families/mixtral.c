@@ -33,7 +33,7 @@ static const struct wf_family_row rows[] = {
 
 /* In memory transformers 5 calls the block mlp. */
 static const struct wf_family_engine engines[] = {
-    {.engine = "memory", .renames = "block_sparse_moe.=>mlp."},
+    {.engine = "memory", .renames = "block_sparse_moe.=>mlp.", .order = WF_ROUTER_FIRST},
 };
 
 const struct wf_family wf_family_mixtral = {

@@ -33,6 +33,10 @@ static const struct wf_family_row rows[] = {
     WF_ROW_HEAD("lm_head.weight"),
 };
 
+static const struct wf_family_engine engines[] = {
+    {.engine = "memory", .order = WF_ROUTER_FIRST},
+};
+
 const struct wf_family wf_family_qwen2_moe = {
     .name = "qwen2_moe",
     .model_types = "qwen2_moe",
@@ -44,5 +48,7 @@ const struct wf_family wf_family_qwen2_moe = {
     .stack_count = WF_COUNT(stacks),
     .rows = rows,
     .row_count = WF_COUNT(rows),
+    .engines = engines,
+    .engine_count = WF_COUNT(engines),
     .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_FP8,
 };

@@ -63,6 +63,8 @@ static const struct wf_engine_row hf_rows[] = {WF_ROWS_FORM_B("!mtp && !fp8")};
 
 static const struct wf_family_engine engines[] = {
     {.engine = "hf", .rows = hf_rows, .row_count = WF_COUNT(hf_rows)},
+    {.engine = "memory", .order = WF_ROUTER_FIRST},
+    WF_MEGATRON_INSIDE,
 };
 
 const struct wf_family wf_family_qwen3_5 = {

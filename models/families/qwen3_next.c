@@ -52,6 +52,10 @@ static const struct wf_family_row rows[] = {
     WF_ROW_HEAD("lm_head.weight"),
 };
 
+static const struct wf_family_engine engines[] = {
+    {.engine = "memory", .order = WF_ROUTER_FIRST},
+};
+
 const struct wf_family wf_family_qwen3_next = {
     .name = "qwen3_next",
     .model_types = "qwen3_next",
@@ -64,6 +68,8 @@ const struct wf_family wf_family_qwen3_next = {
     .stack_count = WF_COUNT(stacks),
     .rows = rows,
     .row_count = WF_COUNT(rows),
+    .engines = engines,
+    .engine_count = WF_COUNT(engines),
     .requires =
         WF_REQUIRES_HEADS "|" WF_REQUIRES_HEAD_DIM "|" WF_REQUIRES_DELTA "|" WF_REQUIRES_FP8,
 };

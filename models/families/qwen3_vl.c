@@ -46,6 +46,7 @@ static const struct wf_engine_row hf_rows[] = {
 
 static const struct wf_family_engine engines[] = {
     {.engine = "hf", .rows = hf_rows, .row_count = WF_COUNT(hf_rows)},
+    WF_MEGATRON_INSIDE,
 };
 
 const struct wf_family wf_family_qwen3_vl = {

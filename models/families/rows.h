@@ -330,10 +330,26 @@
         .view = "e r c -> e c r", .shape = "slots, columns, rows"         \
     }
 
-/* Experts one by one, where an engine's rows would fuse them. */
-#define WF_ROWS_EXPERTS_APART                                          \
-    {                                                                  \
-        .name = "{name}", .parts = "expert_gate|expert_up|expert_down" \
+/* Experts one by one in memory, where FSDP's rows would fuse them. */
+#define WF_ROWS_EXPERTS_APART                                                                 \
+    {.name = "{name}",                                                                        \
+     .parts = "expert_gate|expert_up|expert_down",                                            \
+     .when = "shard == 0",                                                                    \
+     .cuts = "0~dp"},                                                                         \
+    {                                                                                         \
+        .name = "{name}", .parts = "expert_gate|expert_up|expert_down", .when = "shard == 1", \
+        .cuts = "1~dp"                                                                        \
+    }
+
+/* A module that registers its router before its experts [transformers 5: the sparse blocks of
+ * mixtral, qwen2_moe, qwen3_next, qwen3_5_moe and gpt_oss]. */
+#define WF_ROUTER_FIRST "router<expert_gate router_bias<expert_gate"
+
+/* Megatron's text model inside one with a vision tower [Megatron-Bridge: models/qwen_vl,
+ * models/gemma_vl]. */
+#define WF_MEGATRON_INSIDE                                \
+    {                                                     \
+        .engine = "megatron", .prefix = "language_model." \
     }
 
 extern const struct wf_family wf_family_bailing, wf_family_bailing_linear, wf_family_deepseek,
