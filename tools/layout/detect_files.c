@@ -1,0 +1,149 @@
+/* detect_files.c - see detect_files.h. */
+#include "tools/layout/detect_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { PATH_ROOM = 4096 };
+
+static enum wf_status add_dump(struct wf_detect_files *files, struct wf_dump **dump_out,
+                               struct wf_error *error)
+{
+    if (files->count == WF_DUMP_FILES_MAX) {
+        return wf_error_set(error, WF_INVALID, "more than %d files", WF_DUMP_FILES_MAX);
+    }
+    void *grown = realloc(files->dumps, (files->count + 1) * sizeof *files->dumps);
+    if (grown == NULL) {
+        return wf_error_set(error, WF_NO_MEMORY, "no memory for %u files", files->count + 1);
+    }
+    files->dumps = grown;
+    *dump_out = &files->dumps[files->count++];
+    **dump_out = (struct wf_dump){0};
+    return WF_OK;
+}
+
+static enum wf_status add_file(struct wf_detect_files *files, const char *path,
+                               struct wf_error *error)
+{
+    struct wf_dump *dump = NULL;
+    enum wf_status status = add_dump(files, &dump, error);
+    return status == WF_OK ? wf_dump_read(path, dump, error) : status;
+}
+
+static enum wf_status add_ranks(struct wf_detect_files *files, const char *folder,
+                                struct wf_error *error)
+{
+    char path[PATH_ROOM];
+    struct stat info;
+    enum wf_status status = WF_OK;
+    for (unsigned rank = 0; status == WF_OK; rank++) {
+        snprintf(path, sizeof path, "%s/rank_%02u.tsv", folder, rank);
+        if (stat(path, &info) != 0) {
+            return WF_OK;
+        }
+        status = add_file(files, path, error);
+    }
+    return status;
+}
+
+static int is_shard(const struct dirent *entry)
+{
+    size_t len = strlen(entry->d_name);
+    static const char end[] = ".safetensors";
+    return len >= sizeof end && strcmp(entry->d_name + len - strlen(end), end) == 0;
+}
+
+static enum wf_status add_shards(struct wf_detect_files *files, const char *folder,
+                                 struct wf_error *error)
+{
+    struct dirent **shards = NULL;
+    int count = scandir(folder, &shards, is_shard, alphasort);
+    struct wf_dump *dump = NULL;
+    enum wf_status status =
+        count > 0 ? add_dump(files, &dump, error)
+                  : wf_error_set(error, count < 0 ? WF_IO : WF_NOT_FOUND, "%s: %s", folder,
+                                 count < 0 ? strerror(errno)
+                                           : "neither rank_00.tsv nor *.safetensors is there");
+    for (int i = 0; i < count; i++) {
+        char path[PATH_ROOM];
+        snprintf(path, sizeof path, "%s/%s", folder, shards[i]->d_name);
+        status = status == WF_OK ? wf_dump_read(path, dump, error) : status;
+        free(shards[i]);
+    }
+    free(shards);
+    return status;
+}
+
+enum wf_status wf_detect_read(char *const *paths, size_t path_count, struct wf_detect_files *out,
+                              struct wf_error *error)
+{
+    enum wf_status status = WF_OK;
+    *out = (struct wf_detect_files){0};
+    for (size_t i = 0; i < path_count && status == WF_OK; i++) {
+        struct stat info;
+        uint32_t before = out->count;
+        bool folder = stat(paths[i], &info) == 0 && S_ISDIR(info.st_mode);
+        status = folder ? add_ranks(out, paths[i], error) : add_file(out, paths[i], error);
+        if (status == WF_OK && folder && out->count == before) {
+            status = add_shards(out, paths[i], error);
+        }
+    }
+    for (uint32_t i = 0; i < out->count && status == WF_OK; i++) {
+        status = wf_dump_sort(&out->dumps[i], error);
+        if (status != WF_OK) {
+            wf_error_prefix(error, "rank %u", i);
+        }
+    }
+    return status;
+}
+
+void wf_detect_files_fini(struct wf_detect_files *files)
+{
+    for (uint32_t i = 0; i < files->count; i++) {
+        wf_dump_fini(&files->dumps[i]);
+    }
+    free(files->dumps);
+    *files = (struct wf_detect_files){0};
+}
+
+/* --- the answer ------------------------------------------------------------------------------ */
+
+void wf_detected_print(FILE *out, const struct wf_detected *detected)
+{
+    if (detected->fit_count == 0) {
+        fprintf(out, "nothing fits; nearest: %s\n", detected->nearest);
+        return;
+    }
+    if (detected->fit_count > 1) {
+        fprintf(out, "ambiguous: these %u make the same names and shapes%s\n", detected->fit_count,
+                detected->more ? ", and more do" : "");
+    }
+    for (uint32_t i = 0; i < detected->fit_count; i++) {
+        const struct wf_detect_fit *fit = &detected->fits[i];
+        fprintf(out, "%-14s %s\n    %s\n", fit->family->name, fit->spec, fit->sizes);
+        if (fit->free[0] != '\0') {
+            fprintf(out, "    only the product shows of %s\n", fit->free);
+        }
+    }
+}
+
+struct json_object *wf_detected_to_json(const struct wf_detected *detected)
+{
+    struct json_object *root = json_object_new_object(), *fits = json_object_new_array();
+    for (uint32_t i = 0; i < detected->fit_count; i++) {
+        const struct wf_detect_fit *fit = &detected->fits[i];
+        struct json_object *object = json_object_new_object();
+        json_object_object_add(object, "family", json_object_new_string(fit->family->name));
+        json_object_object_add(object, "spec", json_object_new_string(fit->spec));
+        json_object_object_add(object, "sizes", json_object_new_string(fit->sizes));
+        json_object_object_add(object, "free", json_object_new_string(fit->free));
+        json_object_array_add(fits, object);
+    }
+    json_object_object_add(root, "fits", fits);
+    json_object_object_add(root, "more", json_object_new_boolean(detected->more));
+    json_object_object_add(root, "nearest", json_object_new_string(detected->nearest));
+    return root;
+}
