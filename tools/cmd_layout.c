@@ -1,4 +1,4 @@
-/* cmd_layout.c - `weft layout show` and `weft layout check`. */
+/* cmd_layout.c - `weft layout show`, `weft layout check` and `weft layout detect`. */
 #include <argp.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -9,6 +9,7 @@
 #include "tools/files/atomic.h"
 #include "tools/files/checkpoint.h"
 #include "tools/layout/check.h"
+#include "tools/layout/detect_files.h"
 #include "tools/layout/show.h"
 
 enum { DIRS_MAX = 65536 };
@@ -62,7 +63,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         arguments->dir_count = (size_t)(state->argc - state->next);
         return 0;
     case ARGP_KEY_NO_ARGS:
-        argp_error(state, "show or check?");
+        argp_error(state, "show, check or detect?");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -203,16 +204,54 @@ static int run_check(const struct arguments *arguments)
     return all_ok ? WF_EXIT_OK : WF_EXIT_FAILED;
 }
 
+/* --- detect ---------------------------------------------------------------------------------- */
+
+static int run_detect(const struct arguments *arguments)
+{
+    struct wf_error error = {0};
+    struct wf_detect_files files = {0};
+    struct wf_detected detected = {0};
+    if (arguments->dir_count == 0 || arguments->dir_count > DIRS_MAX || arguments->model ||
+        arguments->spec || arguments->rank_given) {
+        wf_error_set(&error, WF_INVALID,
+                     "detect needs files or folders of dumps, and at most --json");
+        return fail(WF_EXIT_USAGE, &error);
+    }
+    enum wf_status status = wf_detect_read(arguments->dirs, arguments->dir_count, &files, &error);
+    if (status == WF_OK) {
+        status = wf_detect(files.dumps, files.count, NULL, &detected, &error);
+    }
+    bool json_is_stdout = arguments->json && strcmp(arguments->json, "-") == 0;
+    if (status == WF_OK) {
+        wf_detected_print(json_is_stdout ? stderr : stdout, &detected);
+    }
+    if (status == WF_OK && arguments->json) {
+        struct json_object *root = wf_detected_to_json(&detected);
+        status = write_json(arguments->json, root, &error);
+        json_object_put(root);
+    }
+    bool found = detected.fit_count > 0;
+    wf_detected_fini(&detected);
+    wf_detect_files_fini(&files);
+    if (status != WF_OK) {
+        return fail(WF_EXIT_FAILED, &error);
+    }
+    return found ? WF_EXIT_OK : WF_EXIT_FAILED;
+}
+
 int wf_cmd_layout(int argc, char **argv)
 {
     const struct argp argp = {
         .options = options,
         .parser = parse,
-        .args_doc = "show --model CONFIG --spec SPEC [--rank R]\ncheck DIR...",
-        .doc = "show: prints the tensors of one rank and what they hold of which parameter. check: "
-               "derives the layouts of each DIR from its case.json and compares them with what the "
-               "framework really made; one line a case, exit status 1 if one differs or is "
-               "refused.",
+        .args_doc = "show --model CONFIG --spec SPEC [--rank R]\ncheck DIR...\ndetect FILE|DIR...",
+        .doc =
+            "show: prints the tensors of one rank and what they hold of which parameter. check: "
+            "derives the layouts of each DIR from its case.json and compares them with what the "
+            "framework really made; one line a case, exit status 1 if one differs or is "
+            "refused. detect: finds family, config and parallel sizes from the names and shapes "
+            "of dumps (safetensors files or lines of name, dtype and shape; each FILE is a rank, "
+            "a DIR holds rank_NN.tsv or the shards of one rank), or lists what fits alike.",
     };
     struct arguments arguments = {0};
     argp_err_exit_status = WF_EXIT_USAGE;
@@ -224,6 +263,10 @@ int wf_cmd_layout(int argc, char **argv)
     if (strcmp(arguments.action, "check") == 0) {
         return run_check(&arguments);
     }
-    fprintf(stderr, "weft layout: unknown action \"%s\"; show or check\n", arguments.action);
+    if (strcmp(arguments.action, "detect") == 0) {
+        return run_detect(&arguments);
+    }
+    fprintf(stderr, "weft layout: unknown action \"%s\"; show, check or detect\n",
+            arguments.action);
     return WF_EXIT_USAGE;
 }

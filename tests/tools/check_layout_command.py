@@ -10,7 +10,7 @@ REAL = "tests/golden/real/"
 # (arguments, exit status, text that standard output or error must hold)
 ROWS = [
     (["--help"], 0, "check DIR"),
-    ([], 2, "show or check"),
+    ([], 2, "show, check or detect"),
     (["foo"], 2, "foo"),
     (["check"], 2, "folders"),
     (["check", "--model", MODEL, REAL + "megatron-qwen3-tp1"], 2, "check needs"),

@@ -16,7 +16,7 @@ struct detector {
     const struct wf_dump *dumps;
     uint32_t count;
     const struct wf_family *const *families;
-    struct wf_seen seen; /* of rank 0 */
+    struct wf_seen seen;
     struct wf_detected *out;
     double nearest;
 };
@@ -105,6 +105,7 @@ static void keep_fit(struct detector *d, const struct wf_guess *guess)
 static void try_spec(struct detector *d, const struct wf_guess *begin, const char *spec)
 {
     struct wf_guess guess = *begin;
+    guess.ranks = d->count;
     snprintf(guess.spec, sizeof guess.spec, "%s", spec);
     if (wf_guess_solve(&guess, &d->seen, all_ranks_fit, d)) {
         keep_fit(d, &guess);
@@ -180,6 +181,8 @@ static const struct {
     {"megatron", "names=local,experts=sequential"},
     {"megatron", "version=0.16"},
     {"fsdp", ""},
+    {"fsdp", "flat=1"},
+    {"fsdp", "shard=1"},
     {"vllm", ""},
     {"sglang", ""},
     {"hf", ""},
@@ -188,7 +191,7 @@ static const struct {
 static void note_nearest(struct detector *d, const struct wf_guess *guess, double near)
 {
     struct wf_seen own;
-    if (near <= d->nearest || !wf_guess_seen(guess, 0, &own)) {
+    if (near <= d->nearest || !wf_guess_seen(guess, &own)) {
         return;
     }
     const char *other = "";
@@ -198,7 +201,7 @@ static void note_nearest(struct detector *d, const struct wf_guess *guess, doubl
         }
     }
     d->nearest = near;
-    snprintf(d->out->nearest, sizeof d->out->nearest, "%s in %s%s%s", guess->family->name,
+    snprintf(d->out->nearest, sizeof d->out->nearest, "%s in %.60s%s%.255s", guess->family->name,
              guess->spec, *other != '\0' ? ", which has no " : ", whose shapes differ", other);
     wf_seen_fini(&own);
 }
@@ -213,7 +216,7 @@ static void try_family(struct detector *d, const struct wf_family *family, size_
     if (engine == NULL) {
         return;
     }
-    struct wf_guess guess = {.family = family, .families = d->families};
+    struct wf_guess guess = {.family = family, .families = d->families, .ranks = 1};
     snprintf(guess.spec, sizeof guess.spec, "%s:%s", engine->name, variants[variant].more);
     double near = wf_guess_begin(&guess, &d->seen);
     note_nearest(d, &guess, near);
@@ -241,7 +244,12 @@ enum wf_status wf_detect(const struct wf_dump *dumps, uint32_t count,
                                                           : "a file without tensors");
     }
     out->fits = calloc(WF_DETECT_FITS_MAX, sizeof *out->fits);
-    if (out->fits == NULL || !wf_seen_dump(&dumps[0], &d.seen)) {
+    bool good = out->fits != NULL;
+    for (uint32_t i = 0; i < count && good; i++) {
+        good = wf_seen_add_dump(&d.seen, &dumps[i]);
+    }
+    if (!good) {
+        wf_seen_fini(&d.seen);
         return wf_error_set(error, WF_NO_MEMORY, "no memory to detect with");
     }
     for (size_t v = 0; v < sizeof variants / sizeof variants[0]; v++) {

@@ -97,16 +97,22 @@ struct wf_model *wf_guess_model(const struct wf_guess *guess)
     return model;
 }
 
-bool wf_guess_seen(const struct wf_guess *guess, uint32_t rank, struct wf_seen *out)
+bool wf_guess_seen(const struct wf_guess *guess, struct wf_seen *out)
 {
     struct wf_model *model = wf_guess_model(guess);
     struct wf_recipe recipe;
-    struct wf_layout *layout = NULL;
-    bool good = model != NULL && wf_recipe_parse(guess->spec, model, &recipe, NULL) == WF_OK &&
-                wf_layout_derive(model, &recipe, rank, &layout, NULL) == WF_OK &&
-                wf_seen_layout(layout, out);
-    wf_layout_free(layout);
+    *out = (struct wf_seen){0};
+    bool good = model != NULL && wf_recipe_parse(guess->spec, model, &recipe, NULL) == WF_OK;
+    for (uint32_t rank = 0; rank < guess->ranks && good; rank++) {
+        struct wf_layout *layout = NULL;
+        good = wf_layout_derive(model, &recipe, rank, &layout, NULL) == WF_OK &&
+               wf_seen_add_layout(out, layout);
+        wf_layout_free(layout);
+    }
     wf_model_free(model);
+    if (!good) {
+        wf_seen_fini(out);
+    }
     return good;
 }
 
@@ -115,7 +121,7 @@ bool wf_guess_seen(const struct wf_guess *guess, uint32_t rank, struct wf_seen *
 static double alike(const struct wf_guess *guess, const struct wf_seen *seen)
 {
     struct wf_seen own;
-    if (!wf_guess_seen(guess, 0, &own)) {
+    if (!wf_guess_seen(guess, &own)) {
         return -1;
     }
     double near = wf_seen_alike(&own, seen);
@@ -170,7 +176,7 @@ double wf_guess_begin(struct wf_guess *guess, const struct wf_seen *seen)
 
 /* --- sizes ----------------------------------------------------------------------------------- */
 
-/* What rank 0 shows with one size changed. */
+/* What the ranks show with one size changed. */
 struct probe {
     uint64_t from, to; /* of the size; equal: no other value is taken */
     struct wf_seen seen;
@@ -204,12 +210,13 @@ static void probe_size(struct solver *solver, size_t size)
 {
     struct probe *probe = &solver->probes[size];
     probe->from = probe->to = current(solver->guess, size);
-    const uint64_t tries[] = {probe->from * 2, probe->from * 3, probe->from + 1, probe->from + 2};
-    for (size_t i = 0; i < 4 && probe->to == probe->from; i++) {
+    const uint64_t tries[] = {probe->from * 2, probe->from / 2, probe->from * 3,
+                              probe->from + 1, probe->from + 2, probe->from / 4};
+    for (size_t i = 0; i < sizeof tries / sizeof tries[0] && probe->to == probe->from; i++) {
         struct wf_guess trial = *solver->guess;
         trial.given[size] = true;
         trial.value[size] = tries[i];
-        if (tries[i] != probe->from && wf_guess_seen(&trial, 0, &probe->seen)) {
+        if (tries[i] != probe->from && wf_guess_seen(&trial, &probe->seen)) {
             probe->to = tries[i];
         }
     }
@@ -252,7 +259,7 @@ static bool solve_part(const struct solver *solver, uint32_t slot, uint32_t part
 static bool settle(struct solver *solver)
 {
     for (uint64_t value = START; value > 0; value /= 2) {
-        if (wf_guess_seen(solver->guess, 0, &solver->now)) {
+        if (wf_guess_seen(solver->guess, &solver->now)) {
             return true;
         }
         for (size_t s = 0; s < solver->guess->family->size_count; s++) {

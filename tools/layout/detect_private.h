@@ -6,7 +6,9 @@
 #include "tools/layout/detect.h"
 
 enum {
-    WF_SEEN_PARTS = 1 + WF_SHAPE_MAX, /* how many tensors, then the dimensions of the largest */
+    /* How many tensors; then of each dimension the largest on a rank, summed over the ranks: what
+     * is cut unevenly is whole again. */
+    WF_SEEN_PARTS = 1 + WF_SHAPE_MAX,
 };
 
 /* All tensors whose names differ in numbers only. */
@@ -21,9 +23,9 @@ struct wf_seen {
     uint32_t count;
 };
 
-/* False without memory. */
-bool wf_seen_dump(const struct wf_dump *dump, struct wf_seen *out);
-bool wf_seen_layout(const struct wf_layout *layout, struct wf_seen *out);
+/* Add a rank; *seen is zeroed memory before the first. False without memory. */
+bool wf_seen_add_dump(struct wf_seen *seen, const struct wf_dump *dump);
+bool wf_seen_add_layout(struct wf_seen *seen, const struct wf_layout *layout);
 const struct wf_seen_slot *wf_seen_find(const struct wf_seen *seen, uint64_t pattern);
 /* 1 if both have the same patterns, 0 if none in common. */
 double wf_seen_alike(const struct wf_seen *a, const struct wf_seen *b);
@@ -34,6 +36,7 @@ struct wf_guess {
     const struct wf_family *family;
     const struct wf_family *const *families; /* for the parser */
     char spec[WF_SPEC_MAX];
+    uint32_t ranks; /* 0 .. ranks - 1 are compared */
     uint64_t value[WF_FAMILY_SIZES_MAX];
     bool given[WF_FAMILY_SIZES_MAX]; /* in the config; else the family's own rule holds */
     bool solved[WF_FAMILY_SIZES_MAX];
@@ -45,12 +48,12 @@ struct wf_guess {
 bool wf_guess_is_flag(const struct wf_family_size *size);
 /* The model of a guess, or NULL where the family refuses these sizes. */
 struct wf_model *wf_guess_model(const struct wf_guess *guess);
-/* What a rank has by a guess; false where anything refuses it. */
-bool wf_guess_seen(const struct wf_guess *guess, uint32_t rank, struct wf_seen *out);
+/* What its ranks have by a guess; false where anything refuses it. */
+bool wf_guess_seen(const struct wf_guess *guess, struct wf_seen *out);
 /* Small sizes of the family that every recipe of one rank takes; flags so that names come as near
  * to those of `seen` as they can. Gives how near (wf_seen_alike). */
 double wf_guess_begin(struct wf_guess *guess, const struct wf_seen *seen);
-/* Solves for the sizes from what rank 0 shows; *good_out as `check` says of the result. */
+/* Solves for the sizes from what the ranks show; true if `check` says so of the result. */
 typedef bool wf_guess_check_t(void *user, const struct wf_guess *guess);
 bool wf_guess_solve(struct wf_guess *guess, const struct wf_seen *seen, wf_guess_check_t *check,
                     void *user);

@@ -29,15 +29,8 @@ static int by_pattern(const void *a, const void *b)
     return x->pattern < y->pattern ? -1 : x->pattern > y->pattern;
 }
 
-static void put(struct wf_seen *seen, const char *name, uint32_t ndim, const uint64_t *shape)
-{
-    struct wf_seen_slot *slot = &seen->slots[seen->count++];
-    *slot = (struct wf_seen_slot){.pattern = pattern_of(name), .parts = {1}, .name = name};
-    memcpy(slot->parts + 1, shape, ndim * sizeof *shape);
-}
-
-/* Joins slots of one pattern: their number, and the largest of each dimension. */
-static void join(struct wf_seen *seen)
+/* Joins neighbours of one pattern: their number, and of each dimension the largest or the sum. */
+static void join(struct wf_seen *seen, bool sum)
 {
     uint32_t kept = 0;
     if (seen->count > 0) {
@@ -49,35 +42,57 @@ static void join(struct wf_seen *seen)
             seen->slots[++kept] = *slot;
             continue;
         }
-        last->parts[0]++;
+        last->parts[0] += slot->parts[0];
         for (uint32_t d = 1; d < WF_SEEN_PARTS; d++) {
-            last->parts[d] = slot->parts[d] > last->parts[d] ? slot->parts[d] : last->parts[d];
+            uint64_t larger = last->parts[d] > slot->parts[d] ? last->parts[d] : slot->parts[d];
+            last->parts[d] = sum ? last->parts[d] + slot->parts[d] : larger;
         }
     }
     seen->count = seen->count > 0 ? kept + 1 : 0;
 }
 
-bool wf_seen_dump(const struct wf_dump *dump, struct wf_seen *out)
+static void put(struct wf_seen *rank, const char *name, bool keep_name, uint32_t ndim,
+                const uint64_t *shape)
 {
-    *out = (struct wf_seen){.slots = calloc(dump->count + 1, sizeof *out->slots)};
-    for (uint32_t i = 0; i < dump->count && out->slots != NULL; i++) {
-        put(out, dump->tensors[i].name, dump->tensors[i].ndim, dump->tensors[i].shape);
-    }
-    join(out);
-    return out->slots != NULL;
+    struct wf_seen_slot *slot = &rank->slots[rank->count++];
+    *slot = (struct wf_seen_slot){
+        .pattern = pattern_of(name), .parts = {1}, .name = keep_name ? name : ""};
+    memcpy(slot->parts + 1, shape, ndim * sizeof *shape);
 }
 
-bool wf_seen_layout(const struct wf_layout *layout, struct wf_seen *out)
+/* Adds what one rank has to what the others have. */
+static bool add_rank(struct wf_seen *seen, struct wf_seen *rank)
 {
-    *out = (struct wf_seen){.slots = calloc(layout->tensor_count + 1, sizeof *out->slots)};
-    for (uint32_t i = 0; i < layout->tensor_count && out->slots != NULL; i++) {
-        put(out, layout->tensors[i].name, layout->tensors[i].ndim, layout->tensors[i].shape);
+    join(rank, false);
+    void *grown = realloc(seen->slots, (seen->count + rank->count + 1) * sizeof *seen->slots);
+    if (grown != NULL) {
+        seen->slots = grown;
+        memcpy(seen->slots + seen->count, rank->slots, rank->count * sizeof *seen->slots);
+        seen->count += rank->count;
+        join(seen, true);
     }
-    join(out);
-    for (uint32_t i = 0; i < out->count; i++) {
-        out->slots[i].name = NULL; /* the layout goes */
+    wf_seen_fini(rank);
+    return grown != NULL;
+}
+
+bool wf_seen_add_dump(struct wf_seen *seen, const struct wf_dump *dump)
+{
+    struct wf_seen rank = {.slots = calloc(dump->count + 1, sizeof *rank.slots)};
+    for (uint32_t i = 0; i < dump->count && rank.slots != NULL; i++) {
+        const struct wf_dump_tensor *tensor = &dump->tensors[i];
+        put(&rank, tensor->name, true, tensor->ndim, tensor->shape);
     }
-    return out->slots != NULL;
+    return rank.slots != NULL && add_rank(seen, &rank);
+}
+
+bool wf_seen_add_layout(struct wf_seen *seen, const struct wf_layout *layout)
+{
+    struct wf_seen rank = {.slots = calloc(layout->tensor_count + 1, sizeof *rank.slots)};
+    for (uint32_t i = 0; i < layout->tensor_count && rank.slots != NULL; i++) {
+        const struct wf_tensor *tensor = &layout->tensors[i];
+        put(&rank, tensor->name, false, tensor->ndim, tensor->shape); /* the layout goes */
+    }
+    return rank.slots != NULL && add_rank(seen, &rank);
 }
 
 const struct wf_seen_slot *wf_seen_find(const struct wf_seen *seen, uint64_t pattern)
