@@ -192,43 +192,6 @@ static enum wf_status check_recipe(const struct wf_recipe *recipe, struct wf_err
     return WF_OK;
 }
 
-static enum wf_status check_families(const struct wf_model *model, const struct wf_recipe *recipe,
-                                     struct wf_error *error)
-{
-    const char *name = model->family->name;
-    uint64_t heads = wf_model_size(model, "nq"), size = wf_model_size(model, "d");
-    uint64_t kv = wf_model_size(model, "nk"), inside = wf_model_size(model, "I");
-    uint64_t world = (uint64_t)recipe->tp * recipe->pp * recipe->dp;
-    bool qwen3 = strncmp(name, "qwen3", 5) == 0;
-    if (strcmp(name, "qwen2") == 0 && size * heads != wf_model_size(model, "H")) {
-        return wf_error_set(error, WF_UNSUPPORTED,
-                            "vLLM's Qwen2 class ignores head_dim and takes hidden_size / heads; "
-                            "with head_dim %" PRIu64 " it would load a part of each head",
-                            size);
-    }
-    if (qwen3 && wf_model_size(model, "attention_bias")) {
-        return wf_error_set(error, WF_UNSUPPORTED,
-                            "vLLM's Qwen3 classes have no bias on o_proj; a config with "
-                            "attention_bias cannot be served by them");
-    }
-    if (strcmp(name, "gpt_oss") != 0) {
-        return WF_OK;
-    }
-    if (kv < recipe->tp) {
-        return wf_error_set(error, WF_UNSUPPORTED,
-                            "vLLM's gpt-oss class does not repeat KV heads: tp=%" PRIu32
-                            " is more than its %" PRIu64,
-                            recipe->tp, kv);
-    }
-    if (inside % world != 0 || wf_model_size(model, "E") % recipe->ep != 0) {
-        return wf_error_set(error, WF_INVALID,
-                            "vLLM's gpt-oss class needs an expert size (%" PRIu64
-                            ") that all %" PRIu64 " ranks divide, and experts that ep divides",
-                            inside, world);
-    }
-    return WF_OK;
-}
-
 static enum wf_status check_stage(const struct wf_model *model, const struct wf_recipe *recipe,
                                   struct wf_error *error)
 {
@@ -374,10 +337,7 @@ static enum wf_status check(const struct wf_model *model, const struct wf_recipe
                             struct wf_error *error)
 {
     uint64_t nets = wf_model_size(model, "gk"), values = wf_model_size(model, "gv");
-    enum wf_status status = check_families(model, recipe, error);
-    if (status == WF_OK) {
-        status = check_stage(model, recipe, error);
-    }
+    enum wf_status status = check_stage(model, recipe, error);
     if (status == WF_OK) {
         status = check_experts(model, recipe, error);
     }

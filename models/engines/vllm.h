@@ -91,27 +91,27 @@ enum { WF_VLLM_GEMM_UNSAID, WF_VLLM_GEMM_OFF };
     }
 
 /* [layers/mla.py: MultiHeadLatentAttentionWrapper] and, for kv_b, the attention inside it. */
-#define WF_VLLM_MLA_ALIAS(role, leaf)     \
-    {                                     \
-        role, "{dir}mla_attn." leaf, NULL \
+#define WF_VLLM_MLA_ALIAS(role, leaf, when) \
+    {                                       \
+        role, "{dir}mla_attn." leaf, when   \
     }
-#define WF_VLLM_MLA_ALIASES                                                   \
-    WF_VLLM_MLA_ALIAS("q_a", "fused_qkv_a_proj.weight"),                      \
-        WF_VLLM_MLA_ALIAS("q_a_scale", "fused_qkv_a_proj." WF_VLLM_SCALE),    \
-        WF_VLLM_MLA_ALIAS("q_a_norm", "q_a_layernorm.weight"),                \
-        WF_VLLM_MLA_ALIAS("q_b", "q_b_proj.weight"),                          \
-        WF_VLLM_MLA_ALIAS("q_b_scale", "q_b_proj." WF_VLLM_SCALE),            \
-        WF_VLLM_MLA_ALIAS("q", "q_proj.weight"),                              \
-        WF_VLLM_MLA_ALIAS("q_scale", "q_proj." WF_VLLM_SCALE),                \
-        WF_VLLM_MLA_ALIAS("kv_a", "kv_a_proj_with_mqa.weight"),               \
-        WF_VLLM_MLA_ALIAS("kv_a_scale", "kv_a_proj_with_mqa." WF_VLLM_SCALE), \
-        WF_VLLM_MLA_ALIAS("kv_a_norm", "kv_a_layernorm.weight"),              \
-        WF_VLLM_MLA_ALIAS("kv_b", "kv_b_proj.weight"),                        \
-        WF_VLLM_MLA_ALIAS("kv_b_scale", "kv_b_proj." WF_VLLM_SCALE),          \
-        WF_VLLM_MLA_ALIAS("kv_b", "mla_attn.kv_b_proj.weight"),               \
-        WF_VLLM_MLA_ALIAS("kv_b_scale", "mla_attn.kv_b_proj." WF_VLLM_SCALE), \
-        WF_VLLM_MLA_ALIAS("o", "o_proj.weight"),                              \
-        WF_VLLM_MLA_ALIAS("o_scale", "o_proj." WF_VLLM_SCALE)
+#define WF_VLLM_MLA_ALIASES(when)                                                   \
+    WF_VLLM_MLA_ALIAS("q_a", "fused_qkv_a_proj.weight", when),                      \
+        WF_VLLM_MLA_ALIAS("q_a_scale", "fused_qkv_a_proj." WF_VLLM_SCALE, when),    \
+        WF_VLLM_MLA_ALIAS("q_a_norm", "q_a_layernorm.weight", when),                \
+        WF_VLLM_MLA_ALIAS("q_b", "q_b_proj.weight", when),                          \
+        WF_VLLM_MLA_ALIAS("q_b_scale", "q_b_proj." WF_VLLM_SCALE, when),            \
+        WF_VLLM_MLA_ALIAS("q", "q_proj.weight", when),                              \
+        WF_VLLM_MLA_ALIAS("q_scale", "q_proj." WF_VLLM_SCALE, when),                \
+        WF_VLLM_MLA_ALIAS("kv_a", "kv_a_proj_with_mqa.weight", when),               \
+        WF_VLLM_MLA_ALIAS("kv_a_scale", "kv_a_proj_with_mqa." WF_VLLM_SCALE, when), \
+        WF_VLLM_MLA_ALIAS("kv_a_norm", "kv_a_layernorm.weight", when),              \
+        WF_VLLM_MLA_ALIAS("kv_b", "kv_b_proj.weight", when),                        \
+        WF_VLLM_MLA_ALIAS("kv_b_scale", "kv_b_proj." WF_VLLM_SCALE, when),          \
+        WF_VLLM_MLA_ALIAS("kv_b", "mla_attn.kv_b_proj.weight", when),               \
+        WF_VLLM_MLA_ALIAS("kv_b_scale", "mla_attn.kv_b_proj." WF_VLLM_SCALE, when), \
+        WF_VLLM_MLA_ALIAS("o", "o_proj.weight", when),                              \
+        WF_VLLM_MLA_ALIAS("o_scale", "o_proj." WF_VLLM_SCALE, when)
 
 /* --- gpt-oss [models/gpt_oss.py] ------------------------------------------------------------- */
 

@@ -69,10 +69,13 @@
 #define GDN_V(role_) role_ "(2 * gk * ek + gv * ev@2 * gk * ek:2 * gk * ek + gv * ev)"
 #define GDN_SCALE_ROWS "(2 * gk * ek + gv * ev) / 128"
 
-/* Q ++ K ++ V as Ling's checkpoints store it: by head, so that few KV heads are repeated. */
-#define LING_QKV(role_)                                                       \
-    role_ "(nq + 2 * nk@0:nq, d) " role_ "(nq + 2 * nk@nq:nq + nk, d) " role_ \
-          "(nq + 2 * nk@nq + nk:nq + 2 * nk, d)"
+/* Q ++ K ++ V as Ling's checkpoints store it: by head, so that few KV heads are repeated. Lightning
+ * attention has as many as query heads. */
+#define LING_KV "(linear * nq + !linear * nk)"
+#define LING_HEADS "nq + 2 * " LING_KV
+#define LING_QKV(role_)                                                                      \
+    role_ "(" LING_HEADS "@0:nq, d) " role_ "(" LING_HEADS "@nq:nq + " LING_KV ", d) " role_ \
+          "(" LING_HEADS "@nq + " LING_KV ":" LING_HEADS ", d)"
 /* ... and as the vision tower's do. */
 #define VISION_QKV(role_)                                                      \
     role_ "(3 * vn@0:vn, vh / vn) " role_ "(3 * vn@vn:2 * vn, vh / vn) " role_ \

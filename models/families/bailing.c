@@ -38,8 +38,13 @@ static const struct wf_family_row rows[] = {
 /* Its class is no part of transformers: memory and files agree. */
 static const struct wf_engine_row memory_rows[] = {WF_ROWS_EXPERTS_APART};
 
+static const struct wf_engine_row vllm_rows[] = {
+    {.name = "{name}", .parts = "router", .dtype = "f32: router_f32"},
+};
+
 static const struct wf_family_engine engines[] = {
     {.engine = "memory", .rows = memory_rows, .row_count = WF_COUNT(memory_rows)},
+    {.engine = "vllm", .rows = vllm_rows, .row_count = WF_COUNT(vllm_rows)},
 };
 
 const struct wf_family wf_family_bailing = {

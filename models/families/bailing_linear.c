@@ -1,5 +1,6 @@
 /* bailing_linear.c - Ring and Ling 2.0 linear, Ling 2.5: lightning attention, and in the last layer
  * of each group softmax attention, grouped (2.0) or with latents (2.5). */
+#include "models/engines/vllm.h"
 #include "models/families/rows.h"
 
 /* Defaults of absent keys: configuration_bailing_moe_linear_v2.py beside the checkpoints. A model
@@ -54,8 +55,29 @@ static const struct wf_family_row rows[] = {
 /* Its class is no part of transformers: memory and files agree. */
 static const struct wf_engine_row memory_rows[] = {WF_ROWS_EXPERTS_APART};
 
+/* Ling 2.5 alone has a class [vLLM: models/bailing_moe_linear.py]; read, not executed. */
+static const struct wf_engine_row vllm_rows[] = {
+    {.name = "{name}", .parts = "router", .dtype = "f32"},
+    {.name = "{name}", .parts = "g_proj|g_norm", .cuts = "0/tp"},
+    {.name = "{name}", .parts = "o|o_scale", .when = "!mla", .cuts = "1/tp"},
+    {.name = "{dir}o_proj.weight", .parts = "o", .when = "mla", .cuts = "1/tp"},
+    {.name = "{dir}o_proj." WF_VLLM_SCALE, .parts = "o_scale", .when = "mla", .cuts = "1/tp"},
+};
+static const struct wf_engine_alias vllm_aliases[] = {
+    WF_VLLM_MLA_ALIASES("mla"),
+};
+
 static const struct wf_family_engine engines[] = {
     {.engine = "memory", .rows = memory_rows, .row_count = WF_COUNT(memory_rows)},
+    {.engine = "vllm",
+     .rows = vllm_rows,
+     .row_count = WF_COUNT(vllm_rows),
+     .aliases = vllm_aliases,
+     .alias_count = WF_COUNT(vllm_aliases),
+     .renames = "attention.=>self_attn.",
+     .requires = "latents: vLLM has no class for Ling and Ring 2.0 linear|ng % tp == 0: "
+                 "group_norm_size is no "
+                 "multiple of tp"},
 };
 
 const struct wf_family wf_family_bailing_linear = {

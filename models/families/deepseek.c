@@ -1,4 +1,5 @@
 /* deepseek.c - DeepSeek V2, V3, R1 and V3.2, Kimi K2, Moonlight. */
+#include "models/engines/vllm.h"
 #include "models/families/mla.h"
 
 /* Defaults of absent keys: transformers 5, models/deepseek_v3/configuration_deepseek_v3.py. */
@@ -8,6 +9,24 @@ static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("model."),
                                                 WF_STACK_FURTHER("model.")};
 
 static const struct wf_family_row rows[] = {WF_ROWS_DEEPSEEK("model.", "lm_head.weight")};
+
+/* V3.2's class builds its attention without the wrapper. */
+static const struct wf_engine_row vllm_rows[] = {
+    WF_VLLM_SHARED,
+};
+static const struct wf_engine_alias vllm_aliases[] = {
+    WF_VLLM_ROUTER_ALIAS,
+    WF_VLLM_CORRECTION_ALIAS,
+    WF_VLLM_MLA_ALIASES("ih == 0"),
+};
+
+static const struct wf_family_engine engines[] = {
+    {.engine = "vllm",
+     .rows = vllm_rows,
+     .row_count = WF_COUNT(vllm_rows),
+     .aliases = vllm_aliases,
+     .alias_count = WF_COUNT(vllm_aliases)},
+};
 
 const struct wf_family wf_family_deepseek = {
     .name = "deepseek",
@@ -19,5 +38,7 @@ const struct wf_family wf_family_deepseek = {
     .stack_count = WF_COUNT(stacks),
     .rows = rows,
     .row_count = WF_COUNT(rows),
+    .engines = engines,
+    .engine_count = WF_COUNT(engines),
     .requires = WF_REQUIRES_DEEPSEEK,
 };

@@ -1,4 +1,5 @@
 /* gemma2.c - Gemma 2: no norms on q and k. */
+#include "models/engines/vllm.h"
 #include "models/families/gemma.h"
 
 /* Defaults of absent keys: transformers 5, models/gemma2/configuration_gemma2.py. */
@@ -13,6 +14,25 @@ static const struct wf_family_row rows[] = {
     WF_ROW_HEAD("lm_head.weight"),
 };
 
+/* Its class has no head: logits are the embedding's [vLLM: models/gemma2.py]. */
+static const struct wf_engine_row vllm_rows[] = {
+    WF_VLLM_EMBEDDING_EVERYWHERE,
+    WF_VLLM_NORM_EVERYWHERE,
+    {.name = "{name}", .parts = "head", .kind = WF_ROW_ABSENT},
+};
+static const struct wf_engine_alias vllm_aliases[] = {
+    {"embedding", NULL, NULL},
+};
+
+static const struct wf_family_engine engines[] = {
+    {.engine = "vllm",
+     .rows = vllm_rows,
+     .row_count = WF_COUNT(vllm_rows),
+     .aliases = vllm_aliases,
+     .alias_count = WF_COUNT(vllm_aliases),
+     .requires = "tied: vLLM's Gemma 2 class has no head of its own"},
+};
+
 const struct wf_family wf_family_gemma2 = {
     .name = "gemma2",
     .model_types = "gemma2",
@@ -23,5 +43,7 @@ const struct wf_family wf_family_gemma2 = {
     .stack_count = WF_COUNT(stacks),
     .rows = rows,
     .row_count = WF_COUNT(rows),
+    .engines = engines,
+    .engine_count = WF_COUNT(engines),
     .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_HEAD_DIM,
 };

@@ -1,4 +1,5 @@
 /* gemma3.c - Gemma 3, 4B and up: the text model below another prefix. */
+#include "models/engines/vllm.h"
 #include "models/families/gemma.h"
 
 /* Defaults of absent keys: transformers 5, models/gemma3/configuration_gemma3.py. */
@@ -16,10 +17,25 @@ static const struct wf_family_row rows[] = {
 };
 
 /* Files and memory of transformers 5 disagree (LAYOUTS 3.14). */
+static const struct wf_engine_row vllm_rows[] = {
+    WF_VLLM_EMBEDDING_EVERYWHERE,
+    WF_VLLM_NORM_EVERYWHERE,
+    WF_VLLM_HEAD_EVERYWHERE,
+};
+static const struct wf_engine_alias vllm_aliases[] = {
+    WF_VLLM_TIED_EVERYWHERE,
+};
+
 static const struct wf_family_engine engines[] = {
     {.engine = "memory",
      .renames = "language_model.model.=>model.language_model. language_model.lm_head.=>lm_head."},
     WF_MEGATRON_INSIDE,
+    {.engine = "vllm",
+     .rows = vllm_rows,
+     .row_count = WF_COUNT(vllm_rows),
+     .aliases = vllm_aliases,
+     .alias_count = WF_COUNT(vllm_aliases),
+     .prefix = "language_model."},
 };
 
 const struct wf_family wf_family_gemma3 = {

@@ -1,4 +1,5 @@
 /* gemma3_text.c - Gemma 3, 270M and 1B: norms on q and k. */
+#include "models/engines/vllm.h"
 #include "models/families/gemma.h"
 
 /* Defaults of absent keys: transformers 5, models/gemma3/configuration_gemma3.py. */
@@ -12,6 +13,23 @@ static const struct wf_family_row rows[] = {
     WF_ROW_FINAL_NORM("model."), WF_ROW_HEAD("lm_head.weight"),
 };
 
+static const struct wf_engine_row vllm_rows[] = {
+    WF_VLLM_EMBEDDING_EVERYWHERE,
+    WF_VLLM_NORM_EVERYWHERE,
+    WF_VLLM_HEAD_EVERYWHERE,
+};
+static const struct wf_engine_alias vllm_aliases[] = {
+    WF_VLLM_TIED_EVERYWHERE,
+};
+
+static const struct wf_family_engine engines[] = {
+    {.engine = "vllm",
+     .rows = vllm_rows,
+     .row_count = WF_COUNT(vllm_rows),
+     .aliases = vllm_aliases,
+     .alias_count = WF_COUNT(vllm_aliases)},
+};
+
 const struct wf_family wf_family_gemma3_text = {
     .name = "gemma3_text",
     .model_types = "gemma3_text",
@@ -22,5 +40,7 @@ const struct wf_family wf_family_gemma3_text = {
     .stack_count = WF_COUNT(stacks),
     .rows = rows,
     .row_count = WF_COUNT(rows),
+    .engines = engines,
+    .engine_count = WF_COUNT(engines),
     .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_HEAD_DIM,
 };

@@ -42,6 +42,14 @@ static const struct wf_family_row rows[] = {
     WF_ROW_HEAD("lm_head.weight"),
 };
 
+static const struct wf_engine_row vllm_rows[] = {
+    {.name = "{name}", .parts = "router", .dtype = "f32"},
+};
+
+static const struct wf_family_engine engines[] = {
+    {.engine = "vllm", .rows = vllm_rows, .row_count = WF_COUNT(vllm_rows)},
+};
+
 const struct wf_family wf_family_glm4_moe = {
     .name = "glm4_moe",
     .model_types = "glm4_moe",
@@ -53,6 +61,8 @@ const struct wf_family wf_family_glm4_moe = {
     .stack_count = WF_COUNT(stacks),
     .rows = rows,
     .row_count = WF_COUNT(rows),
+    .engines = engines,
+    .engine_count = WF_COUNT(engines),
     .requires = WF_REQUIRES_HEADS
     "|" WF_REQUIRES_FP8 "|E == 0 || I > 0: \"moe_intermediate_size\" is needed with experts",
 };

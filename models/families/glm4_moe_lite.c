@@ -1,4 +1,5 @@
 /* glm4_moe_lite.c - GLM-4.7-Flash: DeepSeek's layers with other sizes. */
+#include "models/engines/vllm.h"
 #include "models/families/mla.h"
 
 /* Defaults of absent keys: transformers 5, models/glm4_moe_lite/configuration_glm4_moe_lite.py. */
@@ -8,6 +9,21 @@ static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("model."),
                                                 WF_STACK_FURTHER("model.")};
 
 static const struct wf_family_row rows[] = {WF_ROWS_DEEPSEEK("model.", "lm_head.weight")};
+
+static const struct wf_engine_row vllm_rows[] = {
+    {.name = "{name}", .parts = "router", .dtype = "f32"},
+};
+static const struct wf_engine_alias vllm_aliases[] = {
+    WF_VLLM_MLA_ALIASES(NULL),
+};
+
+static const struct wf_family_engine engines[] = {
+    {.engine = "vllm",
+     .rows = vllm_rows,
+     .row_count = WF_COUNT(vllm_rows),
+     .aliases = vllm_aliases,
+     .alias_count = WF_COUNT(vllm_aliases)},
+};
 
 const struct wf_family wf_family_glm4_moe_lite = {
     .name = "glm4_moe_lite",
@@ -19,5 +35,7 @@ const struct wf_family wf_family_glm4_moe_lite = {
     .stack_count = WF_COUNT(stacks),
     .rows = rows,
     .row_count = WF_COUNT(rows),
+    .engines = engines,
+    .engine_count = WF_COUNT(engines),
     .requires = WF_REQUIRES_DEEPSEEK,
 };

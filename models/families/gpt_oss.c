@@ -1,5 +1,6 @@
 /* gpt_oss.c - gpt-oss: sinks, biases everywhere, experts whose gate and up rows alternate; bf16 or
  * mxfp4. */
+#include "models/engines/vllm.h"
 #include "models/families/rows.h"
 
 /* Defaults of absent keys: transformers 5, models/gpt_oss/configuration_gpt_oss.py. */
@@ -88,6 +89,13 @@ static const struct wf_engine_row hf_rows[] = {
 };
 static const struct wf_engine_row memory_rows[] = {FORM_A};
 
+static const struct wf_engine_row vllm_rows[] = {
+    WF_VLLM_EMBEDDING_EVERYWHERE,
+    WF_VLLM_NORM_EVERYWHERE,
+    WF_VLLM_HEAD_EVERYWHERE,
+    WF_VLLM_OSS_EXPERTS,
+};
+
 static const struct wf_family_engine engines[] = {
     {.engine = "hf", .rows = hf_rows, .row_count = WF_COUNT(hf_rows)},
     {.engine = "memory",
@@ -95,6 +103,15 @@ static const struct wf_family_engine engines[] = {
      .row_count = WF_COUNT(memory_rows),
      .requires = "shard == 0: shards of dimension 1 of transposed experts are not known",
      .order = WF_ROUTER_FIRST},
+    {.engine = "vllm",
+     .rows = vllm_rows,
+     .row_count = WF_COUNT(vllm_rows),
+     .renames = "self_attn.=>attn. embed_tokens=>embedding",
+     .requires = "!tied: vLLM's gpt-oss class does not tie its head|nk >= tp: vLLM's gpt-oss class "
+                 "does not repeat KV heads|I % (tp * pp * dp) == 0: vLLM's "
+                 "gpt-oss class needs an expert size that all ranks divide|E % ep == 0: vLLM's "
+                 "gpt-oss class "
+                 "deals experts out equally"},
 };
 
 const struct wf_family wf_family_gpt_oss = {

@@ -1,5 +1,6 @@
 /* kimi_k25.c - Kimi K2.5: K2 below another prefix. Its vision tower is described nowhere that we
  * know, so its tensors are unknown ones. */
+#include "models/engines/vllm.h"
 #include "models/families/mla.h"
 
 /* Defaults of absent keys: as DeepSeek V3's. */
@@ -10,6 +11,24 @@ static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("language_model.m
 
 static const struct wf_family_row rows[] = {
     WF_ROWS_DEEPSEEK("language_model.model.", "language_model.lm_head.weight")};
+
+static const struct wf_engine_row vllm_rows[] = {
+    WF_VLLM_SHARED,
+};
+static const struct wf_engine_alias vllm_aliases[] = {
+    WF_VLLM_ROUTER_ALIAS,
+    WF_VLLM_CORRECTION_ALIAS,
+    WF_VLLM_MLA_ALIASES("ih == 0"),
+};
+
+static const struct wf_family_engine engines[] = {
+    {.engine = "vllm",
+     .rows = vllm_rows,
+     .row_count = WF_COUNT(vllm_rows),
+     .aliases = vllm_aliases,
+     .alias_count = WF_COUNT(vllm_aliases),
+     .prefix = "language_model."},
+};
 
 const struct wf_family wf_family_kimi_k25 = {
     .name = "kimi_k25",
@@ -22,5 +41,7 @@ const struct wf_family wf_family_kimi_k25 = {
     .stack_count = WF_COUNT(stacks),
     .rows = rows,
     .row_count = WF_COUNT(rows),
+    .engines = engines,
+    .engine_count = WF_COUNT(engines),
     .requires = WF_REQUIRES_DEEPSEEK,
 };

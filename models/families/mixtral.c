@@ -1,4 +1,5 @@
 /* mixtral.c - Mixtral: every layer has experts, under names of their own. */
+#include "models/engines/vllm.h"
 #include "models/families/rows.h"
 
 /* Defaults of absent keys: transformers 5, models/mixtral/configuration_mixtral.py. */
@@ -32,8 +33,22 @@ static const struct wf_family_row rows[] = {
 };
 
 /* In memory transformers 5 calls the block mlp. */
+static const struct wf_engine_row vllm_rows[] = {
+    WF_VLLM_EMBEDDING_EVERYWHERE,
+    WF_VLLM_NORM_EVERYWHERE,
+    WF_VLLM_HEAD_EVERYWHERE,
+};
+static const struct wf_engine_alias vllm_aliases[] = {
+    WF_VLLM_TIED_EVERYWHERE,
+};
+
 static const struct wf_family_engine engines[] = {
     {.engine = "memory", .renames = "block_sparse_moe.=>mlp.", .order = WF_ROUTER_FIRST},
+    {.engine = "vllm",
+     .rows = vllm_rows,
+     .row_count = WF_COUNT(vllm_rows),
+     .aliases = vllm_aliases,
+     .alias_count = WF_COUNT(vllm_aliases)},
 };
 
 const struct wf_family wf_family_mixtral = {

@@ -20,6 +20,13 @@ static const struct wf_family_row rows[] = {
     WF_ROWS_MLP(NULL, NULL),      WF_ROW_FINAL_NORM("model."), WF_ROW_HEAD("lm_head.weight"),
 };
 
+static const struct wf_family_engine engines[] = {
+    {.engine = "vllm",
+     .requires =
+         "d * nq == H: vLLM's Qwen2 class ignores head_dim and takes hidden_size / heads; it would "
+         "load a part of each head"},
+};
+
 const struct wf_family wf_family_qwen2 = {
     .name = "qwen2",
     .model_types = "qwen2",
@@ -32,5 +39,7 @@ const struct wf_family wf_family_qwen2 = {
     .stack_count = WF_COUNT(stacks),
     .rows = rows,
     .row_count = WF_COUNT(rows),
+    .engines = engines,
+    .engine_count = WF_COUNT(engines),
     .requires = WF_REQUIRES_HEADS,
 };

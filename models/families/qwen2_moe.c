@@ -1,4 +1,5 @@
 /* qwen2_moe.c - Qwen1.5-MoE and Qwen2-57B-A14B: biases on q, k and v, a gated shared expert. */
+#include "models/engines/vllm.h"
 #include "models/families/rows.h"
 
 /* Defaults of absent keys: transformers 5, models/qwen2_moe/configuration_qwen2_moe.py. */
@@ -33,8 +34,22 @@ static const struct wf_family_row rows[] = {
     WF_ROW_HEAD("lm_head.weight"),
 };
 
+static const struct wf_engine_row vllm_rows[] = {
+    WF_VLLM_EMBEDDING_EVERYWHERE,
+    WF_VLLM_NORM_EVERYWHERE,
+    WF_VLLM_HEAD_EVERYWHERE,
+};
+static const struct wf_engine_alias vllm_aliases[] = {
+    WF_VLLM_TIED_EVERYWHERE,
+};
+
 static const struct wf_family_engine engines[] = {
     {.engine = "memory", .order = WF_ROUTER_FIRST},
+    {.engine = "vllm",
+     .rows = vllm_rows,
+     .row_count = WF_COUNT(vllm_rows),
+     .aliases = vllm_aliases,
+     .alias_count = WF_COUNT(vllm_aliases)},
 };
 
 const struct wf_family wf_family_qwen2_moe = {

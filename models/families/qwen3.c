@@ -30,6 +30,10 @@ static const struct wf_family_row rows[] = {
     WF_ROW_HEAD("lm_head.weight"),
 };
 
+static const struct wf_family_engine engines[] = {
+    {.engine = "vllm", .requires = "!attention_bias: vLLM's Qwen3 classes have no bias on o_proj"},
+};
+
 const struct wf_family wf_family_qwen3 = {
     .name = "qwen3",
     .model_types = "qwen3",
@@ -42,5 +46,7 @@ const struct wf_family wf_family_qwen3 = {
     .stack_count = WF_COUNT(stacks),
     .rows = rows,
     .row_count = WF_COUNT(rows),
+    .engines = engines,
+    .engine_count = WF_COUNT(engines),
     .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_HEAD_DIM "|" WF_REQUIRES_FP8,
 };

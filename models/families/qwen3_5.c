@@ -1,5 +1,6 @@
 /* qwen3_5.c - Qwen3.5 and 3.6, dense and with experts: delta nets with parts stored apart, a vision
  * tower, layers that predict further tokens. */
+#include "models/engines/vllm.h"
 #include "models/families/rows.h"
 
 /* Defaults of absent keys: transformers 5, models/qwen3_5/configuration_qwen3_5.py and
@@ -61,10 +62,26 @@ static const struct wf_family_row rows[] = {
  * both. */
 static const struct wf_engine_row hf_rows[] = {WF_ROWS_FORM_B("!mtp && !fp8")};
 
+static const struct wf_engine_row vllm_rows[] = {
+    WF_VLLM_EMBEDDING_EVERYWHERE,
+    WF_VLLM_SHARED,
+};
+static const struct wf_engine_alias vllm_aliases[] = {
+    WF_VLLM_ROUTER_ALIAS,
+};
+
 static const struct wf_family_engine engines[] = {
     {.engine = "hf", .rows = hf_rows, .row_count = WF_COUNT(hf_rows)},
     {.engine = "memory", .order = WF_ROUTER_FIRST},
     WF_MEGATRON_INSIDE,
+    {.engine = "vllm",
+     .rows = vllm_rows,
+     .row_count = WF_COUNT(vllm_rows),
+     .aliases = vllm_aliases,
+     .alias_count = WF_COUNT(vllm_aliases),
+     .renames = "model.language_model.=>language_model.model. model.visual.=>visual. "
+                "lm_head=>language_model.lm_head",
+     .prefix = "language_model."},
 };
 
 const struct wf_family wf_family_qwen3_5 = {

@@ -1,4 +1,5 @@
 /* qwen3_moe.c - Qwen3 with experts (30B-A3B, 235B-A22B, Coder): no shared expert, no correction. */
+#include "models/engines/vllm.h"
 #include "models/families/rows.h"
 
 /* Defaults of absent keys: transformers 5, models/qwen3_moe/configuration_qwen3_moe.py. */
@@ -33,6 +34,25 @@ static const struct wf_family_row rows[] = {
     WF_ROW_HEAD("lm_head.weight"),
 };
 
+static const struct wf_engine_row vllm_rows[] = {
+    WF_VLLM_EMBEDDING_EVERYWHERE,
+    WF_VLLM_NORM_EVERYWHERE,
+    WF_VLLM_HEAD_EVERYWHERE,
+};
+static const struct wf_engine_alias vllm_aliases[] = {
+    WF_VLLM_TIED_EVERYWHERE,
+    WF_VLLM_ROUTER_ALIAS,
+};
+
+static const struct wf_family_engine engines[] = {
+    {.engine = "vllm",
+     .rows = vllm_rows,
+     .row_count = WF_COUNT(vllm_rows),
+     .aliases = vllm_aliases,
+     .alias_count = WF_COUNT(vllm_aliases),
+     .requires = "!attention_bias: vLLM's Qwen3 classes have no bias on o_proj"},
+};
+
 const struct wf_family wf_family_qwen3_moe = {
     .name = "qwen3_moe",
     .model_types = "qwen3_moe",
@@ -45,5 +65,7 @@ const struct wf_family wf_family_qwen3_moe = {
     .stack_count = WF_COUNT(stacks),
     .rows = rows,
     .row_count = WF_COUNT(rows),
+    .engines = engines,
+    .engine_count = WF_COUNT(engines),
     .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_FP8,
 };

@@ -1,5 +1,6 @@
 /* qwen3_next.c - Qwen3-Next: three of four layers are gated delta nets, q is gated, experts
  * everywhere. */
+#include "models/engines/vllm.h"
 #include "models/families/rows.h"
 
 /* Defaults of absent keys: transformers 5, models/qwen3_next/configuration_qwen3_next.py. The
@@ -52,8 +53,23 @@ static const struct wf_family_row rows[] = {
     WF_ROW_HEAD("lm_head.weight"),
 };
 
+static const struct wf_engine_row vllm_rows[] = {
+    WF_VLLM_EMBEDDING_EVERYWHERE,
+    WF_VLLM_HEAD_EVERYWHERE,
+    WF_VLLM_SHARED,
+};
+static const struct wf_engine_alias vllm_aliases[] = {
+    WF_VLLM_ROUTER_ALIAS,
+};
+
 static const struct wf_family_engine engines[] = {
     {.engine = "memory", .order = WF_ROUTER_FIRST},
+    {.engine = "vllm",
+     .rows = vllm_rows,
+     .row_count = WF_COUNT(vllm_rows),
+     .aliases = vllm_aliases,
+     .alias_count = WF_COUNT(vllm_aliases),
+     .requires = "!tied: vLLM's Qwen3-Next class does not tie its head"},
 };
 
 const struct wf_family wf_family_qwen3_next = {

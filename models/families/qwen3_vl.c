@@ -1,4 +1,5 @@
 /* qwen3_vl.c - Qwen3-VL, dense and with experts: Qwen3 below another prefix, and a vision tower. */
+#include "models/engines/vllm.h"
 #include "models/families/rows.h"
 
 /* Defaults of absent keys: transformers 5, models/qwen3_vl/configuration_qwen3_vl.py and
@@ -44,9 +45,19 @@ static const struct wf_engine_row hf_rows[] = {
     WF_ROW_TRANSPOSED("{experts}down_proj", "expert_down", NULL, NULL),
 };
 
+static const struct wf_engine_alias vllm_aliases[] = {
+    WF_VLLM_ROUTER_ALIAS,
+};
+
 static const struct wf_family_engine engines[] = {
     {.engine = "hf", .rows = hf_rows, .row_count = WF_COUNT(hf_rows)},
     WF_MEGATRON_INSIDE,
+    {.engine = "vllm",
+     .aliases = vllm_aliases,
+     .alias_count = WF_COUNT(vllm_aliases),
+     .renames = "model.language_model.=>language_model.model. model.visual.=>visual. "
+                "lm_head=>language_model.lm_head",
+     .prefix = "language_model."},
 };
 
 const struct wf_family wf_family_qwen3_vl = {
