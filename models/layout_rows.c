@@ -172,9 +172,11 @@ bool wf_row_lookup(void *user, const char *name, size_t len, uint64_t *out)
 {
     const struct wf_row_at *at = user;
     struct wf_model_at model_at = at->at;
-    *out = 0;
-    return wf_model_lookup(&model_at, name, len, out) || wf_row_lookup_own(at, name, len, out) ||
-           some_family_knows(name, len);
+    if (wf_model_lookup(&model_at, name, len, out) || wf_row_lookup_own(at, name, len, out)) {
+        return true;
+    }
+    *out = 0; /* behind those who said no */
+    return some_family_knows(name, len);
 }
 
 enum wf_status wf_row_eval(const struct wf_row_at *at, const char *text, uint64_t otherwise,

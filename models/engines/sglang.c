@@ -30,6 +30,9 @@
 #define LING_QKV(role_)                                                       \
     role_ "(nq + 2 * nk@0:nq, d) " role_ "(nq + 2 * nk@nq:nq + nk, d) " role_ \
           "(nq + 2 * nk@nq + nk:nq + 2 * nk, d)"
+/* Whole blocks of fp8 on every rank, or refused: a scale is never repeated. */
+#define DENSE_SCALE(role_) role_ "(dense_size, F / 128 / dense_size)"
+#define KV_SCALE(role_) role_ "(d % 128 == 0 ? nk : nk * d / 128, d % 128 == 0 ? d / 128 : 1)"
 #define VISION_QKV(role_)                                                      \
     role_ "(3 * vn@0:vn, vh / vn) " role_ "(3 * vn@vn:2 * vn, vh / vn) " role_ \
           "(3 * vn@2 * vn:3 * vn, vh / vn)"
@@ -42,7 +45,7 @@ static const struct wf_engine_row rows[] = {
      .cuts = "0/embed"},
     {.name = "{name}", .parts = "final_norm", .when = "norms"},
     /* Of several stages the last has a head of its own, tied or not [models/qwen3.py]. */
-    {.name = "lm_head.weight",
+    {.name = "{top}lm_head.weight",
      .parts = "head",
      .when = "heads && (!tied || pp > 1)",
      .pad = "vocab_multiple",
@@ -51,7 +54,9 @@ static const struct wf_engine_row rows[] = {
     WF_SGLANG_WHOLE("input_norm|post_norm|attn_out_norm|mlp_out_norm|q_norm|k_norm"),
     WF_SGLANG_FUSED_OF("{dir}qkv_proj.weight", "q k v", "attn"),
     WF_SGLANG_FUSED_OF("{dir}qkv_proj.bias", "q_bias k_bias v_bias", "attn"),
-    WF_SGLANG_FUSED_OF("{dir}qkv_proj." SCALE, "q_scale k_scale v_scale", "attn"),
+    /* By head where a head is whole blocks, so that few KV heads are repeated with their scales. */
+    WF_SGLANG_FUSED_OF("{dir}qkv_proj." SCALE,
+                       "q_scale " KV_SCALE("k_scale") " " KV_SCALE("v_scale"), "attn"),
     WF_SGLANG_FUSED_OF("{name}", LING_QKV("qkv"), "attn"),
     WF_SGLANG_COLUMNS_OF("o|o_scale", "attn"),
     WF_SGLANG_WHOLE("o_bias"),
@@ -104,7 +109,8 @@ static const struct wf_engine_row rows[] = {
     WF_SGLANG_WHOLE_AS("indexer_k_norm|indexer_k_norm_bias", "f32"),
 
     WF_SGLANG_FUSED_OF("{dir}gate_up_proj.weight", "gate up", "dense"),
-    WF_SGLANG_FUSED_OF("{dir}gate_up_proj." SCALE, "gate_scale up_scale", "dense"),
+    WF_SGLANG_FUSED_OF("{dir}gate_up_proj." SCALE,
+                       DENSE_SCALE("gate_scale") " " DENSE_SCALE("up_scale"), "dense"),
     WF_SGLANG_COLUMNS_OF("down|down_scale", "dense"),
 
     WF_SGLANG_WHOLE("router|shared_router"),
@@ -145,7 +151,7 @@ static const struct wf_engine_row rows[] = {
 };
 
 static const struct wf_engine_alias aliases[] = {
-    {"embedding", "lm_head.weight", "tied && pp == 1"},
+    {"embedding", "{top}lm_head.weight", "tied && pp == 1"},
 };
 
 static const char *const versions[] = {"0.5.23", NULL};
@@ -224,6 +230,11 @@ static const struct wf_engine_key keys[] = {
     "moe_backend.flashinfer_trtllm): no layout of this backend of experts is known|"            \
     "(!moe_backend.flashinfer_trtllm || (I % (128 * etp_size) == 0 && H % 128 == 0)): TRT-LLM " \
     "pads an expert's share to 128, and what the hook makes of the padding is not known|"       \
+    "(!fp8 || (bn == 128 && bk == 128)): SGLang's block fp8 is known with blocks of 128 x 128|" \
+    "(!fp8 || E == 0 || (I % (128 * etp_size) == 0 && S % (128 * shared_size) == 0)): SGLang "  \
+    "refuses shares of experts that are no whole fp8 blocks|"                                   \
+    "(!fp8 || mla || (nq * d % (128 * attn_size) == 0 && (nk < attn_size ? d : nk * d / "       \
+    "attn_size) % 128 == 0)): SGLang refuses shares of q, k or v that are no whole fp8 blocks|" \
     "(!fp8 || E == 0 || !(moe_backend.flashinfer_cutlass || moe_backend.triton_kernel)): "      \
     "SGLang does not run this backend of experts on block fp8|"                                 \
     "(!fp8 || stage.load || capability.sm90): on sm100 the hooks requantise and repack the "    \

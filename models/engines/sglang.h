@@ -63,10 +63,10 @@ enum wf_status wf_sglang_experts(const struct wf_model *model, const struct wf_r
     }
 
 /* The head of classes that build it on every stage of a pipeline. */
-#define WF_SGLANG_HEAD_EVERYWHERE(when_)                                                   \
-    {                                                                                      \
-        .name = "lm_head.weight", .parts = "head", .when = when_, .pad = "vocab_multiple", \
-        .cuts = "0/head"                                                                   \
+#define WF_SGLANG_HEAD_EVERYWHERE(when_)                                                        \
+    {                                                                                           \
+        .name = "{top}lm_head.weight", .parts = "head", .when = when_, .pad = "vocab_multiple", \
+        .cuts = "0/head"                                                                        \
     }
 
 /* GemmaRMSNorm [layers/layernorm.py] keeps weight + 1 beside weight, for its kernels, and its
@@ -78,6 +78,36 @@ enum wf_status wf_sglang_experts(const struct wf_model *model, const struct wf_r
         .kind = WF_ROW_DERIVED                                                       \
     }
 
+/* Every Gemma-style norm that all such classes have. */
+#define WF_SGLANG_GEMMA_NORMS(post)                              \
+    WF_SGLANG_GEMMA_NORM("input_norm", "input_layernorm", NULL), \
+        WF_SGLANG_GEMMA_NORM("post_norm", post, NULL),           \
+        WF_SGLANG_GEMMA_NORM("final_norm", "norm", "norms")
+
+/* Classes whose embedding every rank has whole under dp_attention, padded all the same
+ * [models/qwen3_5.py: enable_tp=not is_dp_attention_enabled()]. */
+#define WF_SGLANG_EMBEDDING_WHOLE_UNDER_DP                                        \
+    {.name = "{name}",                                                            \
+     .parts = "embedding",                                                        \
+     .when = "embeds && !dp_attention",                                           \
+     .pad = "vocab_multiple",                                                     \
+     .cuts = "0/embed"},                                                          \
+    {                                                                             \
+        .name = "{name}", .parts = "embedding", .when = "embeds && dp_attention", \
+        .pad = "vocab_multiple"                                                   \
+    }
+
+/* [layers/radix_linear_attention.py: RadixLinearAttention] */
+#define WF_SGLANG_DELTA_ALIASES                              \
+    {"gdn_a_log", "{dir}linear_attn.attn.A_log", NULL},      \
+    {                                                        \
+        "gdn_dt_bias", "{dir}linear_attn.attn.dt_bias", NULL \
+    }
+
+#define WF_SGLANG_NO_DP_ATTENTION                                                 \
+    "dp == 1: SGLang's class cuts its attention over all tensor parallel ranks, " \
+    "whatever dp_attention says"
+
 /* --- experts --------------------------------------------------------------------------------- */
 
 /* w13 is gate, up of each local expert; two backends have the loader store up first
@@ -85,8 +115,9 @@ enum wf_status wf_sglang_experts(const struct wf_model *model, const struct wf_r
 #define WF_SGLANG_UP_FIRST "(moe_backend.flashinfer_cutlass || moe_backend.flashinfer_trtllm)"
 /* The hook of the unquantised method shuffles rows for TRT-LLM's kernels. */
 #define WF_SGLANG_TILED "(moe_backend.flashinfer_trtllm && stage.post && !has.expert_gate_scale)"
-/* triton_kernels' matrix product wants [in, out]. */
-#define WF_SGLANG_TRANSPOSED "moe_backend.triton_kernel"
+/* triton_kernels' matrix product wants [in, out]: executed layouts are [out, in] before the hook
+ * (gpt-oss) and [in, out] behind it (Qwen3-MoE), of one class [layers/quantization/unquant.py]. */
+#define WF_SGLANG_TRANSPOSED "(moe_backend.triton_kernel && stage.post)"
 /* SGLANG_OPT_FUSE_SWIGLU_INTERLEAVED: the hook interleaves gate and up, in place. */
 #define WF_SGLANG_INTERLEAVED "(swiglu_interleaved && stage.post && !has.expert_gate_scale)"
 

@@ -60,6 +60,7 @@ enum wf_status wf_sglang_chunks(const struct wf_model *model, const struct wf_re
                                       .layer_count = base + (pp >= shorter ? 1 : 0),
                                       .embedding = pp == 0,
                                       .head = pp == stages - 1,
+                                      .final_norm = pp == stages - 1,
                                       .others = true};
     *count_out = 1;
     return WF_OK;

@@ -1,5 +1,6 @@
 /* bailing.c - Ling and Ring 2.0 (mini, flash, 1T): a fused q, k and v, DeepSeek's kind of experts.
  */
+#include "models/engines/sglang.h"
 #include "models/families/rows.h"
 
 /* Defaults of absent keys: Ling-V2's configuration_bailing_moe_v2.py. */
@@ -42,9 +43,24 @@ static const struct wf_engine_row vllm_rows[] = {
     {.name = "{name}", .parts = "router", .dtype = "f32: router_f32"},
 };
 
+/* SGLang [models/bailing_moe.py]: the router in router_dtype, the head on every stage. */
+static const struct wf_engine_row sglang_rows[] = {
+    WF_SGLANG_HEAD_EVERYWHERE("!tied"),
+    WF_SGLANG_WHOLE_AS("router", "f32: router_f32"),
+};
+static const struct wf_engine_alias sglang_aliases[] = {
+    {"embedding", "lm_head.weight", "tied && pp > 1"},
+};
+
 static const struct wf_family_engine engines[] = {
     {.engine = "memory", .rows = memory_rows, .row_count = WF_COUNT(memory_rows)},
     {.engine = "vllm", .rows = vllm_rows, .row_count = WF_COUNT(vllm_rows)},
+    {.engine = "sglang",
+     .requires = "redundant == 0: SGLang's class has no redundant experts",
+     .rows = sglang_rows,
+     .row_count = WF_COUNT(sglang_rows),
+     .aliases = sglang_aliases,
+     .alias_count = WF_COUNT(sglang_aliases)},
 };
 
 const struct wf_family wf_family_bailing = {

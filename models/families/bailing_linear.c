@@ -1,5 +1,6 @@
 /* bailing_linear.c - Ring and Ling 2.0 linear, Ling 2.5: lightning attention, and in the last layer
  * of each group softmax attention, grouped (2.0) or with latents (2.5). */
+#include "models/engines/sglang.h"
 #include "models/engines/vllm.h"
 #include "models/families/rows.h"
 
@@ -67,6 +68,28 @@ static const struct wf_engine_alias vllm_aliases[] = {
     WF_VLLM_MLA_ALIASES("mla"),
 };
 
+/* SGLang [models/bailing_moe_linear.py]: registered for Ling 2.5 alone. Lightning attention has a
+ * key and a value for each query head; attention with latents calls its last linear o_proj; head
+ * and router are f32. */
+#define LINEAR_QKV "qkv(3 * nq@0:nq, d) qkv(3 * nq@nq:2 * nq, d) qkv(3 * nq@2 * nq:3 * nq, d)"
+static const struct wf_engine_row sglang_rows[] = {
+    WF_SGLANG_EMBEDDING_WHOLE_UNDER_DP,
+    {.name = "lm_head.weight",
+     .parts = "head",
+     .when = "heads && (!tied || pp > 1)",
+     .pad = "vocab_multiple",
+     .cuts = "0/head",
+     .dtype = "f32"},
+    {.name = "{name}",
+     .parts = LINEAR_QKV,
+     .when = "linear",
+     .groups = "attn_size",
+     .cuts = "0/attn"},
+    {.name = "{dir}o_proj.weight", .parts = "o", .when = "mla", .cuts = "1/attn"},
+    {.name = "{name}", .parts = "o", .when = "!mla", .cuts = "1/attn"},
+    WF_SGLANG_WHOLE_AS("router", "f32"),
+};
+
 static const struct wf_family_engine engines[] = {
     {.engine = "memory", .rows = memory_rows, .row_count = WF_COUNT(memory_rows)},
     {.engine = "vllm",
@@ -78,6 +101,14 @@ static const struct wf_family_engine engines[] = {
      .requires = "latents: vLLM has no class for Ling and Ring 2.0 linear|ng % tp == 0: "
                  "group_norm_size is no "
                  "multiple of tp"},
+    {.engine = "sglang",
+     .requires =
+         "latents: SGLang registers this class for Ling 2.5 alone|ng % attn_size == 0: groups "
+         "of g_norm cannot be divided over the attention's ranks|redundant == 0: SGLang's "
+         "class has no redundant experts|router_f32: SGLang's router would be bf16|(a2a.none "
+         "&& moe_dense_tp == 0): SGLang's class cuts its MLPs whatever these say",
+     .rows = sglang_rows,
+     .row_count = WF_COUNT(sglang_rows)},
 };
 
 const struct wf_family wf_family_bailing_linear = {

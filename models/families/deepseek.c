@@ -1,4 +1,5 @@
 /* deepseek.c - DeepSeek V2, V3, R1 and V3.2, Kimi K2, Moonlight. */
+#include "models/engines/sglang.h"
 #include "models/engines/vllm.h"
 #include "models/families/mla.h"
 
@@ -20,12 +21,22 @@ static const struct wf_engine_alias vllm_aliases[] = {
     WF_VLLM_MLA_ALIASES("ih == 0"),
 };
 
+/* SGLang fuses the shared expert of V3 and R1 [models/deepseek_v2.py:
+ * determine_num_fused_shared_experts]; V3.2's class and other sizes do not. */
+static const struct wf_engine_row sglang_rows[] = {
+    WF_SGLANG_FUSING_EXPERTS("E == 256 && S == I && ih == 0"),
+};
+
 static const struct wf_family_engine engines[] = {
     {.engine = "vllm",
      .rows = vllm_rows,
      .row_count = WF_COUNT(vllm_rows),
      .aliases = vllm_aliases,
      .alias_count = WF_COUNT(vllm_aliases)},
+    {.engine = "sglang",
+     .requires = WF_SGLANG_FUSING_REQUIRES,
+     .rows = sglang_rows,
+     .row_count = WF_COUNT(sglang_rows)},
 };
 
 const struct wf_family wf_family_deepseek = {

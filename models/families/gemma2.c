@@ -1,4 +1,5 @@
 /* gemma2.c - Gemma 2: no norms on q and k. */
+#include "models/engines/sglang.h"
 #include "models/engines/vllm.h"
 #include "models/families/gemma.h"
 
@@ -24,6 +25,14 @@ static const struct wf_engine_alias vllm_aliases[] = {
     {"embedding", NULL, NULL},
 };
 
+/* SGLang [models/gemma2.py]: logits come from the embedding itself, there is no head. */
+static const struct wf_engine_row sglang_rows[] = {
+    WF_SGLANG_GEMMA_NORMS("pre_feedforward_layernorm"),
+    WF_SGLANG_GEMMA_NORM("attn_out_norm", "post_attention_layernorm", NULL),
+    WF_SGLANG_GEMMA_NORM("mlp_out_norm", "post_feedforward_layernorm", NULL),
+};
+static const struct wf_engine_alias sglang_aliases[] = {{"embedding", NULL, NULL}};
+
 static const struct wf_family_engine engines[] = {
     {.engine = "vllm",
      .rows = vllm_rows,
@@ -31,6 +40,14 @@ static const struct wf_family_engine engines[] = {
      .aliases = vllm_aliases,
      .alias_count = WF_COUNT(vllm_aliases),
      .requires = "tied: vLLM's Gemma 2 class has no head of its own"},
+    {.engine = "sglang",
+     .requires =
+         WF_SGLANG_NO_DP_ATTENTION "|pp == 1: SGLang's class has one stage|tied: SGLang's class "
+                                   "has no head of its own",
+     .rows = sglang_rows,
+     .row_count = WF_COUNT(sglang_rows),
+     .aliases = sglang_aliases,
+     .alias_count = WF_COUNT(sglang_aliases)},
 };
 
 const struct wf_family wf_family_gemma2 = {

@@ -1,4 +1,5 @@
 /* gemma3.c - Gemma 3, 4B and up: the text model below another prefix. */
+#include "models/engines/sglang.h"
 #include "models/engines/vllm.h"
 #include "models/families/gemma.h"
 
@@ -26,6 +27,11 @@ static const struct wf_engine_alias vllm_aliases[] = {
     WF_VLLM_TIED_EVERYWHERE,
 };
 
+/* SGLang [models/gemma3_causal.py]: a plain embedding, whole on every rank and without padding. */
+static const struct wf_engine_row sglang_rows[] = {
+    {.name = "{name}", .parts = "embedding", .when = "embeds"},
+};
+
 static const struct wf_family_engine engines[] = {
     {.engine = "memory",
      .renames = "language_model.model.=>model.language_model. language_model.lm_head.=>lm_head."},
@@ -36,6 +42,11 @@ static const struct wf_family_engine engines[] = {
      .aliases = vllm_aliases,
      .alias_count = WF_COUNT(vllm_aliases),
      .prefix = "language_model."},
+    {.engine = "sglang",
+     .prefix = "language_model.",
+     .requires = WF_SGLANG_NO_DP_ATTENTION "|pp == 1: no layout of several stages is known",
+     .rows = sglang_rows,
+     .row_count = WF_COUNT(sglang_rows)},
 };
 
 const struct wf_family wf_family_gemma3 = {

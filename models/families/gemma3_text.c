@@ -1,4 +1,5 @@
 /* gemma3_text.c - Gemma 3, 270M and 1B: norms on q and k. */
+#include "models/engines/sglang.h"
 #include "models/engines/vllm.h"
 #include "models/families/gemma.h"
 
@@ -22,12 +23,21 @@ static const struct wf_engine_alias vllm_aliases[] = {
     WF_VLLM_TIED_EVERYWHERE,
 };
 
+/* SGLang [models/gemma3_causal.py]: a plain embedding, whole on every rank and without padding. */
+static const struct wf_engine_row sglang_rows[] = {
+    {.name = "{name}", .parts = "embedding", .when = "embeds"},
+};
+
 static const struct wf_family_engine engines[] = {
     {.engine = "vllm",
      .rows = vllm_rows,
      .row_count = WF_COUNT(vllm_rows),
      .aliases = vllm_aliases,
      .alias_count = WF_COUNT(vllm_aliases)},
+    {.engine = "sglang",
+     .requires = WF_SGLANG_NO_DP_ATTENTION "|pp == 1: no layout of several stages is known",
+     .rows = sglang_rows,
+     .row_count = WF_COUNT(sglang_rows)},
 };
 
 const struct wf_family wf_family_gemma3_text = {

@@ -1,4 +1,5 @@
 /* glm4_moe.c - GLM-4.5, 4.5-Air, 4.6: grouped attention with biases, DeepSeek's experts. */
+#include "models/engines/sglang.h"
 #include "models/families/rows.h"
 
 /* Defaults of absent keys: transformers 5, models/glm4_moe/configuration_glm4_moe.py. */
@@ -46,8 +47,20 @@ static const struct wf_engine_row vllm_rows[] = {
     {.name = "{name}", .parts = "router", .dtype = "f32"},
 };
 
+/* SGLang fuses the shared expert, keeps the router in f32 and builds the head on every stage
+ * [models/glm4_moe.py]. */
+static const struct wf_engine_row sglang_rows[] = {
+    WF_SGLANG_HEAD_EVERYWHERE(NULL),
+    WF_SGLANG_WHOLE_AS("router", "f32"),
+    WF_SGLANG_FUSING_EXPERTS("1"),
+};
+
 static const struct wf_family_engine engines[] = {
     {.engine = "vllm", .rows = vllm_rows, .row_count = WF_COUNT(vllm_rows)},
+    {.engine = "sglang",
+     .requires = WF_SGLANG_FUSING_REQUIRES,
+     .rows = sglang_rows,
+     .row_count = WF_COUNT(sglang_rows)},
 };
 
 const struct wf_family wf_family_glm4_moe = {

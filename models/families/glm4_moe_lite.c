@@ -1,4 +1,5 @@
 /* glm4_moe_lite.c - GLM-4.7-Flash: DeepSeek's layers with other sizes. */
+#include "models/engines/sglang.h"
 #include "models/engines/vllm.h"
 #include "models/families/mla.h"
 
@@ -17,12 +18,24 @@ static const struct wf_engine_alias vllm_aliases[] = {
     WF_VLLM_MLA_ALIASES(NULL),
 };
 
+/* SGLang fuses one shared expert, keeps the router in f32 and builds the head on every stage
+ * [models/glm4_moe_lite.py]. */
+static const struct wf_engine_row sglang_rows[] = {
+    WF_SGLANG_HEAD_EVERYWHERE(NULL),
+    WF_SGLANG_WHOLE_AS("router", "f32"),
+    WF_SGLANG_FUSING_EXPERTS("S == I"),
+};
+
 static const struct wf_family_engine engines[] = {
     {.engine = "vllm",
      .rows = vllm_rows,
      .row_count = WF_COUNT(vllm_rows),
      .aliases = vllm_aliases,
      .alias_count = WF_COUNT(vllm_aliases)},
+    {.engine = "sglang",
+     .requires = WF_SGLANG_FUSING_REQUIRES,
+     .rows = sglang_rows,
+     .row_count = WF_COUNT(sglang_rows)},
 };
 
 const struct wf_family wf_family_glm4_moe_lite = {

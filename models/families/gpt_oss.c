@@ -1,5 +1,6 @@
 /* gpt_oss.c - gpt-oss: sinks, biases everywhere, experts whose gate and up rows alternate; bf16 or
  * mxfp4. */
+#include "models/engines/sglang.h"
 #include "models/engines/vllm.h"
 #include "models/families/rows.h"
 
@@ -96,6 +97,73 @@ static const struct wf_engine_row vllm_rows[] = {
     WF_VLLM_OSS_EXPERTS,
 };
 
+/* SGLang [models/gpt_oss.py]: attention and router keep the config's dtype, sinks bf16 or what the
+ * attention's backend wants, gate and up rows alternate as in the checkpoint, biases of experts
+ * have a dtype of their own [layers/quantization/unquant.py, mxfp4.py], and only the first rank of
+ * an expert keeps w2's. By itself it takes triton_kernels, whose hook transposes. Shares of mxfp4
+ * experts are whole blocks, the last one short, in tensors of a multiple of 64. */
+#define TRANSPOSED "((moe_backend.triton_kernel || (moe_backend.auto && ep == 1)) && stage.post)"
+#define ALTERNATING(name_, parts_) \
+    .name = "{experts}" name_, .parts = parts_, .groups = "I", .cuts = "0/etp"
+#define BLOCKS_OF(name_, parts_)                                 \
+    .name = "{experts}" name_, .parts = parts_, .when = "mxfp4", \
+    .groups = "(I ^ (32 * etp_size)) * 32 * etp_size", .pad = "32 * etp_size;128", .cuts = "0/etp"
+#define DOWN_BLOCKS_OF(name_, parts_, pad_) \
+    .name = "{experts}" name_, .parts = parts_, .pad = pad_, .cuts = "1/etp"
+
+static const struct wf_engine_row sglang_rows[] = {
+    WF_SGLANG_HEAD_EVERYWHERE(NULL),
+    {.name = "{dir}qkv_proj.weight",
+     .parts = "q k v",
+     .groups = "attn_size",
+     .cuts = "0/attn",
+     .dtype = "config"},
+    {.name = "{dir}qkv_proj.bias",
+     .parts = "q_bias k_bias v_bias",
+     .groups = "attn_size",
+     .cuts = "0/attn",
+     .dtype = "config"},
+    {.name = "{name}", .parts = "o", .cuts = "1/attn", .dtype = "config"},
+    WF_SGLANG_WHOLE_AS("o_bias|router|router_bias", "config"),
+    {.name = "{name}",
+     .parts = "sinks",
+     .when = "!attention.trtllm_mha",
+     .cuts = "0/attn",
+     .dtype = "bf16"},
+    {.name = "{name}",
+     .parts = "sinks",
+     .when = "attention.trtllm_mha",
+     .cuts = "0/attn",
+     .dtype = "f32"},
+    {ALTERNATING("w13_weight", "expert_gate expert_up"), .when = "!" TRANSPOSED},
+    {ALTERNATING("w13_weight", "expert_gate expert_up"), .when = TRANSPOSED,
+     .view = "e r c -> e c r", .shape = "slots, columns, rows"},
+    {.name = "{experts}w2_weight", .parts = "expert_down", .when = "!" TRANSPOSED, .cuts = "1/etp"},
+    {.name = "{experts}w2_weight",
+     .parts = "expert_down",
+     .when = TRANSPOSED,
+     .cuts = "1/etp",
+     .view = "e r c -> e c r",
+     .shape = "slots, columns, rows"},
+    {ALTERNATING("w13_weight_bias", "expert_gate_bias expert_up_bias"), .when = "!mxfp4",
+     .dtype = "f32"},
+    {.name = "{experts}w2_weight_bias",
+     .parts = "expert_down_bias",
+     .dtype = "f32",
+     .when = "!mxfp4",
+     .data_when = "etp_rank == 0"},
+    {BLOCKS_OF("w13_weight", "expert_gate_blocks expert_up_blocks")},
+    {BLOCKS_OF("w13_weight_scale", "expert_gate_scale expert_up_scale"), .fill = "127"},
+    {BLOCKS_OF("w13_weight_bias", "expert_gate_bias expert_up_bias"), .dtype = "bf16"},
+    {DOWN_BLOCKS_OF("w2_weight", "expert_down_blocks", "16 * etp_size;32")},
+    {DOWN_BLOCKS_OF("w2_weight_scale", "expert_down_scale", "etp_size;2"), .fill = "127"},
+    {.name = "{experts}w2_weight_bias",
+     .parts = "expert_down_bias",
+     .dtype = "bf16",
+     .when = "mxfp4",
+     .data_when = "etp_rank == 0"},
+};
+
 static const struct wf_family_engine engines[] = {
     {.engine = "hf", .rows = hf_rows, .row_count = WF_COUNT(hf_rows)},
     {.engine = "memory",
@@ -112,6 +180,16 @@ static const struct wf_family_engine engines[] = {
                  "gpt-oss class needs an expert size that all ranks divide|E % ep == 0: vLLM's "
                  "gpt-oss class "
                  "deals experts out equally"},
+    {.engine = "sglang",
+     .requires =
+         "(moe_backend.auto || moe_backend.triton || moe_backend.triton_kernel): what this "
+         "backend makes of gpt-oss's experts is not known|(capability.sm90 || "
+         "!attention.auto): on sm100 the dtype of the sinks follows the attention's backend; "
+         "name it with attention|redundant == 0: SGLang's loader of gpt-oss places no "
+         "redundant experts|I % etp_size == 0: an expert's size cannot be divided over its "
+         "ranks",
+     .rows = sglang_rows,
+     .row_count = WF_COUNT(sglang_rows)},
 };
 
 const struct wf_family wf_family_gpt_oss = {

@@ -1,5 +1,6 @@
 /* kimi_k25.c - Kimi K2.5: K2 below another prefix. Its vision tower is described nowhere that we
  * know, so its tensors are unknown ones. */
+#include "models/engines/sglang.h"
 #include "models/engines/vllm.h"
 #include "models/families/mla.h"
 
@@ -28,6 +29,7 @@ static const struct wf_family_engine engines[] = {
      .aliases = vllm_aliases,
      .alias_count = WF_COUNT(vllm_aliases),
      .prefix = "language_model."},
+    {.engine = "sglang", .prefix = "language_model."},
 };
 
 const struct wf_family wf_family_kimi_k25 = {

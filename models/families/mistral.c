@@ -1,4 +1,5 @@
 /* mistral.c - Mistral dense: Llama without the bias flags. */
+#include "models/engines/sglang.h"
 #include "models/families/rows.h"
 
 /* Defaults of absent keys: transformers 5, models/mistral/configuration_mistral.py. */
@@ -19,6 +20,22 @@ static const struct wf_family_row rows[] = {
     WF_ROW_FINAL_NORM("model."), WF_ROW_HEAD("lm_head.weight"),
 };
 
+/* SGLang builds the head on every stage; tied, it is the embedding, so that stages behind the first
+ * have none [models/llama.py: LlamaForCausalLM]. */
+static const struct wf_engine_row sglang_rows[] = {WF_SGLANG_HEAD_EVERYWHERE("!tied")};
+static const struct wf_engine_alias sglang_aliases[] = {
+    {"embedding", "lm_head.weight", "tied && pp > 1"},
+};
+
+static const struct wf_family_engine engines[] = {
+    {.engine = "sglang",
+     .requires = WF_SGLANG_NO_DP_ATTENTION,
+     .rows = sglang_rows,
+     .row_count = WF_COUNT(sglang_rows),
+     .aliases = sglang_aliases,
+     .alias_count = WF_COUNT(sglang_aliases)},
+};
+
 const struct wf_family wf_family_mistral = {
     .name = "mistral",
     .model_types = "mistral",
@@ -32,5 +49,7 @@ const struct wf_family wf_family_mistral = {
     .stack_count = WF_COUNT(stacks),
     .rows = rows,
     .row_count = WF_COUNT(rows),
+    .engines = engines,
+    .engine_count = WF_COUNT(engines),
     .requires = WF_REQUIRES_HEADS,
 };

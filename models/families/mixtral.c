@@ -1,4 +1,5 @@
 /* mixtral.c - Mixtral: every layer has experts, under names of their own. */
+#include "models/engines/sglang.h"
 #include "models/engines/vllm.h"
 #include "models/families/rows.h"
 
@@ -42,6 +43,9 @@ static const struct wf_engine_alias vllm_aliases[] = {
     WF_VLLM_TIED_EVERYWHERE,
 };
 
+/* SGLang builds the head on every stage [models/mixtral.py]. */
+static const struct wf_engine_row sglang_rows[] = {WF_SGLANG_HEAD_EVERYWHERE(NULL)};
+
 static const struct wf_family_engine engines[] = {
     {.engine = "memory", .renames = "block_sparse_moe.=>mlp.", .order = WF_ROUTER_FIRST},
     {.engine = "vllm",
@@ -49,6 +53,11 @@ static const struct wf_family_engine engines[] = {
      .row_count = WF_COUNT(vllm_rows),
      .aliases = vllm_aliases,
      .alias_count = WF_COUNT(vllm_aliases)},
+    {.engine = "sglang",
+     .requires = WF_SGLANG_NO_DP_ATTENTION
+     "|nq * d == H: SGLang's class ignores head_dim and takes hidden_size / heads",
+     .rows = sglang_rows,
+     .row_count = WF_COUNT(sglang_rows)},
 };
 
 const struct wf_family wf_family_mixtral = {

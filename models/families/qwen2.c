@@ -1,4 +1,5 @@
 /* qwen2.c - Qwen2 and Qwen2.5 dense: biases on q, k and v, none on o, whatever the config says. */
+#include "models/engines/sglang.h"
 #include "models/families/rows.h"
 
 /* Defaults of absent keys: transformers 5, models/qwen2/configuration_qwen2.py. */
@@ -25,6 +26,7 @@ static const struct wf_family_engine engines[] = {
      .requires =
          "d * nq == H: vLLM's Qwen2 class ignores head_dim and takes hidden_size / heads; it would "
          "load a part of each head"},
+    {.engine = "sglang", .requires = WF_SGLANG_NO_DP_ATTENTION},
 };
 
 const struct wf_family wf_family_qwen2 = {

@@ -1,4 +1,5 @@
 /* qwen2_moe.c - Qwen1.5-MoE and Qwen2-57B-A14B: biases on q, k and v, a gated shared expert. */
+#include "models/engines/sglang.h"
 #include "models/engines/vllm.h"
 #include "models/families/rows.h"
 
@@ -43,6 +44,9 @@ static const struct wf_engine_alias vllm_aliases[] = {
     WF_VLLM_TIED_EVERYWHERE,
 };
 
+/* SGLang builds the head on every stage [models/qwen2_moe.py]. */
+static const struct wf_engine_row sglang_rows[] = {WF_SGLANG_HEAD_EVERYWHERE(NULL)};
+
 static const struct wf_family_engine engines[] = {
     {.engine = "memory", .order = WF_ROUTER_FIRST},
     {.engine = "vllm",
@@ -50,6 +54,10 @@ static const struct wf_family_engine engines[] = {
      .row_count = WF_COUNT(vllm_rows),
      .aliases = vllm_aliases,
      .alias_count = WF_COUNT(vllm_aliases)},
+    {.engine = "sglang",
+     .requires = "nq * d == H: SGLang's class ignores head_dim and takes hidden_size / heads",
+     .rows = sglang_rows,
+     .row_count = WF_COUNT(sglang_rows)},
 };
 
 const struct wf_family wf_family_qwen2_moe = {

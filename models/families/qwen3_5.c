@@ -1,5 +1,6 @@
 /* qwen3_5.c - Qwen3.5 and 3.6, dense and with experts: delta nets with parts stored apart, a vision
  * tower, layers that predict further tokens. */
+#include "models/engines/sglang.h"
 #include "models/engines/vllm.h"
 #include "models/families/rows.h"
 
@@ -70,6 +71,16 @@ static const struct wf_engine_alias vllm_aliases[] = {
     WF_VLLM_ROUTER_ALIAS,
 };
 
+/* SGLang [models/qwen3_5.py]: attention stands in the layer itself; the embedding is whole under
+ * dp_attention; the delta net's kernel holds two vectors a second time. */
+static const struct wf_engine_row sglang_rows[] = {
+    WF_SGLANG_EMBEDDING_WHOLE_UNDER_DP,
+    WF_SGLANG_GEMMA_NORMS("post_attention_layernorm"),
+    WF_SGLANG_GEMMA_NORM("q_norm", "q_norm", NULL),
+    WF_SGLANG_GEMMA_NORM("k_norm", "k_norm", NULL),
+};
+static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_DELTA_ALIASES};
+
 static const struct wf_family_engine engines[] = {
     {.engine = "hf", .rows = hf_rows, .row_count = WF_COUNT(hf_rows)},
     {.engine = "memory", .order = WF_ROUTER_FIRST},
@@ -82,6 +93,12 @@ static const struct wf_family_engine engines[] = {
      .renames = "model.language_model.=>language_model.model. model.visual.=>visual. "
                 "lm_head=>language_model.lm_head",
      .prefix = "language_model."},
+    {.engine = "sglang",
+     .renames = "model.language_model.=>model. model.visual.=>visual. self_attn.=>",
+     .rows = sglang_rows,
+     .row_count = WF_COUNT(sglang_rows),
+     .aliases = sglang_aliases,
+     .alias_count = WF_COUNT(sglang_aliases)},
 };
 
 const struct wf_family wf_family_qwen3_5 = {

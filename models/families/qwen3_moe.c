@@ -1,4 +1,5 @@
 /* qwen3_moe.c - Qwen3 with experts (30B-A3B, 235B-A22B, Coder): no shared expert, no correction. */
+#include "models/engines/sglang.h"
 #include "models/engines/vllm.h"
 #include "models/families/rows.h"
 
@@ -44,6 +45,9 @@ static const struct wf_engine_alias vllm_aliases[] = {
     WF_VLLM_ROUTER_ALIAS,
 };
 
+/* SGLang builds the head on every stage [models/qwen3_moe.py]. */
+static const struct wf_engine_row sglang_rows[] = {WF_SGLANG_HEAD_EVERYWHERE(NULL)};
+
 static const struct wf_family_engine engines[] = {
     {.engine = "vllm",
      .rows = vllm_rows,
@@ -51,6 +55,7 @@ static const struct wf_family_engine engines[] = {
      .aliases = vllm_aliases,
      .alias_count = WF_COUNT(vllm_aliases),
      .requires = "!attention_bias: vLLM's Qwen3 classes have no bias on o_proj"},
+    {.engine = "sglang", .rows = sglang_rows, .row_count = WF_COUNT(sglang_rows)},
 };
 
 const struct wf_family wf_family_qwen3_moe = {

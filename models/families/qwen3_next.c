@@ -1,5 +1,6 @@
 /* qwen3_next.c - Qwen3-Next: three of four layers are gated delta nets, q is gated, experts
  * everywhere. */
+#include "models/engines/sglang.h"
 #include "models/engines/vllm.h"
 #include "models/families/rows.h"
 
@@ -62,6 +63,16 @@ static const struct wf_engine_alias vllm_aliases[] = {
     WF_VLLM_ROUTER_ALIAS,
 };
 
+/* SGLang [models/qwen3_next.py]: attention stands in the layer itself; the norm of the delta net
+ * keeps the config's dtype; the delta net's kernel holds two vectors a second time. */
+static const struct wf_engine_row sglang_rows[] = {
+    WF_SGLANG_GEMMA_NORMS("post_attention_layernorm"),
+    WF_SGLANG_GEMMA_NORM("q_norm", "q_norm", NULL),
+    WF_SGLANG_GEMMA_NORM("k_norm", "k_norm", NULL),
+    WF_SGLANG_WHOLE_AS("gdn_norm", "config"),
+};
+static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_DELTA_ALIASES};
+
 static const struct wf_family_engine engines[] = {
     {.engine = "memory", .order = WF_ROUTER_FIRST},
     {.engine = "vllm",
@@ -70,6 +81,15 @@ static const struct wf_family_engine engines[] = {
      .aliases = vllm_aliases,
      .alias_count = WF_COUNT(vllm_aliases),
      .requires = "!tied: vLLM's Qwen3-Next class does not tie its head"},
+    {.engine = "sglang",
+     .renames = "self_attn.=>",
+     .requires =
+         "pp == 1: SGLang's class has one stage|!tied: SGLang's class has a head of its own "
+         "that nothing fills when it is tied",
+     .rows = sglang_rows,
+     .row_count = WF_COUNT(sglang_rows),
+     .aliases = sglang_aliases,
+     .alias_count = WF_COUNT(sglang_aliases)},
 };
 
 const struct wf_family wf_family_qwen3_next = {

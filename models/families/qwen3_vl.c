@@ -1,4 +1,5 @@
 /* qwen3_vl.c - Qwen3-VL, dense and with experts: Qwen3 below another prefix, and a vision tower. */
+#include "models/engines/sglang.h"
 #include "models/engines/vllm.h"
 #include "models/families/rows.h"
 
@@ -58,6 +59,7 @@ static const struct wf_family_engine engines[] = {
      .renames = "model.language_model.=>language_model.model. model.visual.=>visual. "
                 "lm_head=>language_model.lm_head",
      .prefix = "language_model."},
+    {.engine = "sglang", .renames = "model.language_model.=>model. model.visual.=>visual."},
 };
 
 const struct wf_family wf_family_qwen3_vl = {
