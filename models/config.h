@@ -35,6 +35,7 @@ struct wf_param {
     uint64_t shape[WF_SHAPE_MAX];
     uint64_t elements;
     enum wf_dtype dtype;   /* the config's torch_dtype unless the family says otherwise */
+    bool own_dtype;        /* the family says the dtype, not the config */
     uint32_t row;          /* of the family: its role, unit, ... */
     uint32_t stack, index; /* which member of which stack, or WF_NONE */
     uint32_t expert;       /* or WF_NONE */

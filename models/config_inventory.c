@@ -124,7 +124,7 @@ static bool lookup(void *user, const char *name, size_t len, uint64_t *value_out
 
 /* "f32", or "f32: EXPRESSION". */
 static enum wf_status type_row(const struct wf_family_row *row, struct place *at,
-                               enum wf_dtype *dtype_out, struct wf_error *error)
+                               struct wf_param *out, struct wf_error *error)
 {
     const char *text = row->dtype, *name = NULL;
     size_t len = 0;
@@ -135,7 +135,8 @@ static enum wf_status type_row(const struct wf_family_row *row, struct place *at
     enum wf_status status =
         *text ? wf_expr_eval(text, strlen(text), lookup, at, &holds, error) : WF_OK;
     if (status == WF_OK && holds) {
-        *dtype_out = wf_dtype_from_name(name, len);
+        out->dtype = wf_dtype_from_name(name, len);
+        out->own_dtype = true;
     }
     return status;
 }
@@ -165,7 +166,7 @@ static enum wf_status shape_row(struct builder *b, struct run *run, struct place
                                 "the config's sizes make %s larger than 2^56 elements", row->name);
         }
     }
-    return type_row(row, at, &out->dtype, error);
+    return type_row(row, at, out, error);
 }
 
 /* What all of a run's experts take together. */

@@ -485,10 +485,8 @@ static enum wf_status choose_dtype(const struct maker *m, const struct wf_param 
 {
     const struct wf_model *model = m->at->at.model;
     const char *text = m->bound->row->dtype, *colon = text ? strchr(text, ':') : NULL;
-    const char *own = model->family->rows[param->row].dtype;
-    bool as_model = !own || (strchr(own, ':') && param->dtype == model->dtype);
     enum wf_dtype wanted = m->at->recipe->dtype;
-    *out = as_model && wanted != WF_DTYPE_NONE ? wanted : param->dtype;
+    *out = !param->own_dtype && wanted != WF_DTYPE_NONE ? wanted : param->dtype;
     uint64_t holds = 1;
     enum wf_status status = wf_row_eval(m->at, colon ? colon + 1 : NULL, 1, &holds, m->error);
     if (status != WF_OK || !text || !holds) {
