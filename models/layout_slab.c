@@ -160,8 +160,11 @@ static enum wf_status take_share(struct maker *m, const struct wf_row_part *text
     part->data.axis_count = 0;
     enum wf_status status =
         factor_dimension(m, part, copy, part->param->shape[0], columns, &part->rows);
-    part->units = part->data.axes[0].count;
     part->row_axes = part->data.axis_count;
+    part->units = part->data.axes[0].count;
+    for (uint32_t axis = 0; axis < part->row_axes; axis++) {
+        part->units = part->data.axes[axis].param_step == 0 ? 0 : part->units;
+    }
     if (status == WF_OK && behind) {
         status = factor_dimension(m, part, behind, columns, 1, &part->columns);
     } else if (status == WF_OK) {

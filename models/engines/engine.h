@@ -17,7 +17,8 @@
  * parameter, "q(nq, 2@1, d)" the gates of a gated q. What is taken of the first factor is what the
  * part is counted in (its unit); without brackets the family's row says that. A factor "*N" repeats
  * what is before it N times: "scale(I / 128, *2)" is every row twice; factors of the columns follow
- * a semicolon, "scale(I / 128, *2; H / 128, *2)".
+ * a semicolon, "scale(I / 128, *2; H / 128, *2)"; such a part is counted in its
+ * rows.
  *
  * Groups. The rows of each part are divided into `groups` equal shares and the tensor is, for each
  * group, that group's share of part 0, then of part 1, ... One group is plain stacking; nk groups
