@@ -73,7 +73,7 @@ static bool place_of(const struct wf_model_at *at, const char *name, size_t len,
         return at->stack != WF_NONE;
     }
     uint32_t stack = find_stack(at->model->family, name, len);
-    *value_out = stack == at->stack;
+    *value_out = stack != WF_NONE && stack == at->stack;
     return stack != WF_NONE;
 }
 

@@ -313,6 +313,21 @@ static void resolve(struct binder *b, struct wf_bound *bound, bool *whole_out)
     }
 }
 
+static bool stack_is_skipped(const struct wf_engine *engine, const struct wf_family *family,
+                             uint32_t stack)
+{
+    const char *skipped = stack != WF_NONE ? engine->skipped_stacks : NULL;
+    size_t len = skipped ? strlen(family->stacks[stack].name) : 0;
+    for (const char *at = skipped; at; at = strchr(at, ' ')) {
+        at += *at == ' ';
+        if (strncmp(at, family->stacks[stack].name, len) == 0 &&
+            (at[len] == ' ' || at[len] == '\0')) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static enum wf_status bind_parts(struct binder *b, const struct wf_engine_row *row,
                                  const char *parts, size_t len)
 {
@@ -332,7 +347,7 @@ static enum wf_status bind_parts(struct binder *b, const struct wf_engine_row *r
         bool whole = false;
         bound.stack = s == b->family->stack_count ? WF_NONE : s;
         resolve(b, &bound, &whole);
-        if (!whole) {
+        if (!whole || stack_is_skipped(b->engine, b->family, bound.stack)) {
             continue;
         }
         bound.per_expert =
@@ -375,21 +390,6 @@ static enum wf_status bind_all(struct binder *b, const struct wf_engine_row *row
         status = bind_row(b, &rows[i]);
     }
     return status;
-}
-
-static bool stack_is_skipped(const struct wf_engine *engine, const struct wf_family *family,
-                             uint32_t stack)
-{
-    const char *skipped = stack != WF_NONE ? engine->skipped_stacks : NULL;
-    size_t len = skipped ? strlen(family->stacks[stack].name) : 0;
-    for (const char *at = skipped; at; at = strchr(at, ' ')) {
-        at += *at == ' ';
-        if (strncmp(at, family->stacks[stack].name, len) == 0 &&
-            (at[len] == ' ' || at[len] == '\0')) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* A name of a parameter of this row that the model has in this stack, or NULL. */

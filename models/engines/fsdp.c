@@ -219,6 +219,9 @@ const struct wf_engine wf_engine_fsdp = {
     .aliases = aliases,
     .alias_count = sizeof aliases / sizeof aliases[0],
     .check_recipe = check_recipe,
+    .requires = "!(fp8 || mxfp4 || packed): a trainer's tensors are not quantised, and quantising "
+                "on the way is not "
+                "there; give the config without its quantization_config",
     .check = check,
     .coordinates = coordinates,
     .experts = experts,

@@ -291,6 +291,9 @@ const struct wf_engine wf_engine_megatron = {
     .rows = wf_megatron_rows,
     .row_count = WF_MEGATRON_ROWS,
     .check_recipe = check_recipe,
+    .requires = "!(fp8 || mxfp4 || packed): a trainer's tensors are not quantised, and quantising "
+                "on the way is not "
+                "there; give the config without its quantization_config",
     .check = check,
     .chunks = chunks,
     .coordinates = coordinates,
