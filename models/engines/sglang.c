@@ -58,6 +58,11 @@ static const struct wf_engine_row rows[] = {
     WF_SGLANG_FUSED_OF("{dir}qkv_proj." SCALE,
                        "q_scale " KV_SCALE("k_scale") " " KV_SCALE("v_scale"), "attn"),
     WF_SGLANG_FUSED_OF("{name}", LING_QKV("qkv"), "attn"),
+    WF_SGLANG_FUSED_OF("{name}",
+                       "qkv_scale(nq + 2 * nk@0:nq, d / 128) "
+                       "qkv_scale(nq + 2 * nk@nq:nq + nk, d / 128) "
+                       "qkv_scale(nq + 2 * nk@nq + nk:nq + 2 * nk, d / 128)",
+                       "attn"),
     WF_SGLANG_COLUMNS_OF("o|o_scale", "attn"),
     WF_SGLANG_WHOLE("o_bias"),
     WF_SGLANG_ROWS_OF("g_proj|g_norm", "attn"), /* [models/bailing_moe_linear.py] */
@@ -104,6 +109,8 @@ static const struct wf_engine_row rows[] = {
      .order = "0 2 1",
      .dtype = "model",
      .kind = WF_ROW_DERIVED},
+    WF_SGLANG_KV_SCALES("kv_b", "attn_mqa", "fp8"),
+    WF_SGLANG_KV_SCALES("kv_b", "attn_mha", "fp8"),
     /* V3.2's indexer [layers/attention/nsa/nsa_indexer.py] is whole on every rank. */
     WF_SGLANG_WHOLE("indexer_q_b|indexer_q_b_scale|indexer_k|indexer_k_scale|indexer_weights"),
     WF_SGLANG_WHOLE_AS("indexer_k_norm|indexer_k_norm_bias", "f32"),

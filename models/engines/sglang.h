@@ -78,6 +78,18 @@ enum wf_status wf_sglang_experts(const struct wf_model *model, const struct wf_r
         .kind = WF_ROW_DERIVED                                                       \
     }
 
+/* Scales of the KV cache of an fp8 model, -1 until they are calibrated, 1 behind the hook
+ * [layers/quantization/kv_cache.py]: for classes that give their attention (`module`) the config of
+ * the quantisation. */
+#define WF_SGLANG_KV_SCALE(role, name_, when_)                                            \
+    {                                                                                     \
+        .name = "{dir}" name_, .parts = role, .when = when_, .shape = "", .dtype = "f32", \
+        .kind = WF_ROW_KEEP                                                               \
+    }
+#define WF_SGLANG_KV_SCALES(role, module, when_)        \
+    WF_SGLANG_KV_SCALE(role, module ".k_scale", when_), \
+        WF_SGLANG_KV_SCALE(role, module ".v_scale", when_)
+
 /* Every Gemma-style norm that all such classes have. */
 #define WF_SGLANG_GEMMA_NORMS(post)                              \
     WF_SGLANG_GEMMA_NORM("input_norm", "input_layernorm", NULL), \
