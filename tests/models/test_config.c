@@ -49,7 +49,7 @@ static enum wf_status parse(const char *family, const char *changes, struct wf_m
 {
     char text[4096];
     write_config(text, sizeof text, family, changes);
-    return wf_model_parse(text, strlen(text), model, error);
+    return wf_model_parse(text, strlen(text), NULL, model, error);
 }
 
 Test(config, refusals_say_what_and_why)
@@ -59,8 +59,8 @@ Test(config, refusals_say_what_and_why)
         enum wf_status status;
         const char *fragment;
     } rows[] = {
-        {"unknown family", "qwen9", "", WF_UNSUPPORTED, "llama mistral qwen2 qwen3"},
-        {"relative of a known family", "qwen3_moe", "", WF_UNSUPPORTED, "qwen3_moe"},
+        {"unknown family", "qwen9", "", WF_UNSUPPORTED, "llama mistral mixtral qwen2"},
+        {"relative of a known family", "qwen4_moe", "", WF_UNSUPPORTED, "qwen4_moe"},
         {"family in capitals", "Llama", "", WF_UNSUPPORTED, "Llama"},
         {"hidden absent", "llama", "hidden_size=-", WF_INVALID, "hidden_size"},
         {"hidden null", "llama", "hidden_size=null", WF_INVALID, "hidden_size"},
@@ -92,8 +92,19 @@ Test(config, refusals_say_what_and_why)
         {"other bias flag", "llama", "bias=true", WF_UNSUPPORTED, "\"bias\""},
         {"norms under a flag", "llama", "use_qk_norm=true", WF_UNSUPPORTED, "use_qk_norm"},
         {"experts", "qwen3", "num_experts=8", WF_UNSUPPORTED, "num_experts"},
-        {"quantised", "qwen3", "quantization_config={\"quant_method\": \"fp8\"}", WF_UNSUPPORTED,
+        {"quantised", "llama", "quantization_config={\"quant_method\": \"fp8\"}", WF_UNSUPPORTED,
          "quantization_config"},
+        {"fp8 without blocks", "qwen3", "quantization_config={\"quant_method\": \"fp8\"}",
+         WF_INVALID, "weight_block_size"},
+        {"fp8 with input scales", "qwen3",
+         "quantization_config={\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128], "
+         "\"activation_scheme\": \"static\"}",
+         WF_INVALID, "static"},
+        {"layer list too short", "qwen3_next",
+         "num_experts=4;moe_intermediate_size=8;shared_expert_intermediate_size=8;"
+         "linear_num_key_heads=2;linear_num_value_heads=4;linear_key_head_dim=4;"
+         "linear_value_head_dim=4;layer_types=[\"full_attention\"]",
+         WF_INVALID, "layer_types"},
         {"further tokens", "qwen3", "num_nextn_predict_layers=1", WF_UNSUPPORTED, "nextn"},
         {"nested", "llama", "text_config={\"hidden_size\": 64}", WF_UNSUPPORTED, "text_config"},
         {"other head", "llama", "architectures=[\"LlamaForSequenceClassification\"]",
@@ -171,8 +182,8 @@ Test(config, absent_null_false_and_zero_differ)
         struct wf_error error = {0};
         cr_assert_eq(parse(rows[i].family, rows[i].changes, &model, &error), WF_OK, "%s: %s",
                      rows[i].name, error.text);
-        cr_expect_eq(model->kv_heads, rows[i].kv_heads, "%s", rows[i].name);
-        cr_expect_eq(model->head_dim, rows[i].head_dim, "%s", rows[i].name);
+        cr_expect_eq(wf_model_size(model, "nk"), rows[i].kv_heads, "%s", rows[i].name);
+        cr_expect_eq(wf_model_size(model, "d"), rows[i].head_dim, "%s", rows[i].name);
         cr_expect_eq(model->tied, rows[i].tied, "%s", rows[i].name);
         cr_expect_eq(model->dtype, rows[i].dtype, "%s", rows[i].name);
         wf_model_free(model);
@@ -256,8 +267,8 @@ Test(config, a_config_is_an_object)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct wf_model *model = NULL;
         struct wf_error error = {0};
-        cr_expect_eq(wf_model_parse(rows[i], strlen(rows[i]), &model, &error), WF_INVALID, "%s",
-                     rows[i]);
+        cr_expect_eq(wf_model_parse(rows[i], strlen(rows[i]), NULL, &model, &error), WF_INVALID,
+                     "%s", rows[i]);
         cr_expect_neq(error.text[0], '\0', "%s", rows[i]);
     }
 }

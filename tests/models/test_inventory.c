@@ -1,95 +1,199 @@
-/* test_inventory.c - the inventory of public configurations equals the tables beside them. */
+/* test_inventory.c - names and shapes of public configurations equal the tables beside them: the
+ * checkpoint's files and, of transformers 5.24.0, the state dict in memory.
+ *
+ * The tables are of the language model as it was before it was quantised: quantization_config is
+ * taken out of the config first, and again with it the tables' tensors must be there, with scales
+ * beside them. Layers that predict further tokens and vision towers come on top.
+ */
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "golden.h"
+#include "inventory.h"
+#include "models/families/family.h"
 
-static const char *const models[] = {
-    "Llama-3.1-405B",  "Llama-3.1-70B", "Llama-3.1-8B", "Llama-3.2-3B",
-    "Mistral-7B-v0.3", "Qwen2.5-0.5B",  "Qwen2.5-1.5B", "Qwen2.5-3B",
-    "Qwen2.5-7B",      "Qwen2.5-32B",   "Qwen3-0.6B",   "Qwen3-1.7B",
-    "Qwen3-4B",        "Qwen3-8B",      "Qwen3-14B",    "Qwen3-32B",
+enum { TITLES_MAX = 128, TITLE_MAX = 64, CONFIGS = 64, MEMORIES = 19 };
+
+struct titles {
+    char names[TITLES_MAX][TITLE_MAX];
+    size_t count;
 };
 
-/* Compares one pattern of the table with one parameter. */
-static void expect_param(const struct wf_model *model, const char *title, const char *pattern,
-                         const char *shape, uint32_t layer)
+static int compare_titles(const void *a, const void *b)
 {
-    char name[WF_NAME_MAX], found[128] = "";
-    const char *mark = strstr(pattern, "{layer}");
-    if (mark) {
-        snprintf(name, sizeof name, "%.*s%u%s", (int)(mark - pattern), pattern, layer, mark + 7);
-    } else {
-        snprintf(name, sizeof name, "%s", pattern);
-    }
-    uint32_t index = wf_model_find(model, name, strlen(name));
-    cr_assert_neq(index, UINT32_MAX, "%s: %s is missing", title, name);
-    const struct wf_param *param = &model->params[index];
-    uint64_t elements = 1;
-    for (uint32_t axis = 0; axis < param->ndim; axis++) {
-        size_t used = strlen(found);
-        snprintf(found + used, sizeof found - used, "%s%llu", axis ? "x" : "",
-                 (unsigned long long)param->shape[axis]);
-        elements *= param->shape[axis];
-    }
-    cr_expect_str_eq(found, shape, "%s: %s", title, name);
-    cr_expect_eq(param->elements, elements, "%s: %s", title, name);
-    cr_expect_eq(param->layer, mark ? layer : WF_NO_LAYER, "%s: %s", title, name);
+    return strcmp(a, b);
 }
 
-static void check(const char *title)
+static struct titles list(const char *folder, const char *suffix)
 {
-    char path[256], pattern[128], shape[64], layers[32];
-    snprintf(path, sizeof path, "tests/golden/configs/%s.json", title);
-    struct wf_model *model = golden_model(path);
-    snprintf(path, sizeof path, "tests/golden/inventory/%s.tsv", title);
-    size_t len = 0;
-    char *text = golden_text(path, &len), *rest = text;
-    uint64_t total = 0, counted = 0;
-    uint32_t params = 0;
-    for (char *line; (line = strsep(&rest, "\n"));) {
-        unsigned first = 0, last = 0, count = 0;
-        unsigned long long number = 0;
-        if (sscanf(line, "# total %llu", &number) == 1) {
-            total = number;
-        } else if (sscanf(line, "%127s %63s %31s %u", pattern, shape, layers, &count) == 4 &&
-                   line[0] != '#') {
-            bool layered = sscanf(layers, "%u-%u", &first, &last) == 2;
-            cr_expect_eq(count, layered ? last - first + 1 : 1, "%s: %s", title, pattern);
-            for (unsigned layer = first; layer <= last; layer++) {
-                expect_param(model, title, pattern, shape, layer);
-            }
-            params += count;
+    struct titles titles = {.count = 0};
+    DIR *dir = opendir(folder);
+    cr_assert(dir, "%s", folder);
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        char *dot = strrchr(entry->d_name, '.');
+        if (dot && strcmp(dot, suffix) == 0 && titles.count < TITLES_MAX) {
+            snprintf(titles.names[titles.count++], TITLE_MAX, "%.*s", (int)(dot - entry->d_name),
+                     entry->d_name);
         }
     }
-    for (uint32_t i = 0; i < model->param_count; i++) {
-        counted += model->params[i].elements;
+    closedir(dir);
+    qsort(titles.names, titles.count, TITLE_MAX, compare_titles);
+    return titles;
+}
+
+/* The config of a title, without quantization_config if not wanted. */
+static struct wf_model *read_model(const char *title, bool quantised, uint64_t *params_out)
+{
+    char path[256];
+    snprintf(path, sizeof path, "tests/golden/configs/%s.json", title);
+    struct json_object *config = golden_json(path);
+    *params_out = (uint64_t)json_object_get_int64(
+        golden_get(golden_get(config, "_derived"), "language_params"));
+    if (!quantised) {
+        json_object_object_del(config, "quantization_config");
     }
-    cr_expect_eq(params, model->param_count, "%s: %u of the table, %u derived", title, params,
-                 model->param_count);
-    cr_expect_eq(total, counted, "%s: total", title);
-    free(text);
+    const char *text = json_object_to_json_string(config);
+    struct wf_model *model = NULL;
+    struct wf_error error = {0};
+    cr_assert_eq(wf_model_parse(text, strlen(text), NULL, &model, &error), WF_OK, "%s: %s", title,
+                 error.text);
+    json_object_put(config);
+    return model;
+}
+
+/* Layers that predict further tokens, and the vision tower. */
+static bool is_beside(const struct wf_model *model, const struct wf_param *param)
+{
+    const struct wf_family *family = model->family;
+    const char *role = family->rows[param->row].role;
+    const char *stack = param->stack == WF_NONE ? "" : family->stacks[param->stack].name;
+    return (strcmp(stack, "") != 0 && strcmp(stack, "layer") != 0) ||
+           strncmp(role, "vision_", 7) == 0 || strncmp(role, "merger_", 7) == 0;
+}
+
+static bool is_scale(const struct wf_model *model, const struct wf_param *param)
+{
+    return strstr(model->family->rows[param->row].role, "_scale") != NULL;
+}
+
+struct check {
+    const struct wf_model *model;
+    const struct wf_layout *layout;
+    const char *title;
+    unsigned tensors;
+};
+
+/* Gemma's vision tower is in no family: transformers and the published files name it differently.
+ */
+static bool is_gemma_tower(const char *pattern)
+{
+    return strstr(pattern, "vision_tower.") || strstr(pattern, "multi_modal_projector.");
+}
+
+static void expect_line(void *user, const struct inventory_line *line)
+{
+    struct check *check = user;
+    if (is_gemma_tower(line->pattern)) {
+        return;
+    }
+    check->tensors +=
+        inventory_expect(check->layout, wf_model_size(check->model, "E"), check->title, line);
+}
+
+/* Every tensor of the layout that is no part of the tables. */
+static unsigned count_beside(const struct wf_model *model, const struct wf_layout *layout)
+{
+    unsigned count = 0;
+    for (uint32_t i = 0; i < layout->piece_count; i++) {
+        const struct wf_piece *piece = &layout->pieces[i];
+        bool first = i == 0 || piece->tensor != layout->pieces[i - 1].tensor;
+        const struct wf_param *param = &model->params[piece->param];
+        count += first && (is_beside(model, param) || is_scale(model, param));
+    }
+    return count;
+}
+
+static void check_files(const char *title, bool quantised)
+{
+    char path[256];
+    uint64_t params = 0, elements = 0;
+    struct wf_model *model = read_model(title, quantised, &params);
+    struct check check = {model, inventory_layout(model, "hf", title), title, 0};
+    snprintf(path, sizeof path, "tests/golden/inventory/%s.tsv", title);
+    uint64_t total = inventory_read(path, NULL, expect_line, &check);
+    for (uint32_t i = 0; i < model->param_count; i++) {
+        const struct wf_param *param = &model->params[i];
+        elements += is_beside(model, param) || is_scale(model, param) ? 0 : param->elements;
+    }
+    cr_expect_eq(elements, total, "%s: %llu elements, not %llu", title,
+                 (unsigned long long)elements, (unsigned long long)total);
+    cr_expect_eq(elements, params, "%s: parameters of the config", title);
+    cr_expect_eq(check.tensors + count_beside(model, check.layout), check.layout->tensor_count,
+                 "%s: %u tensors of the table, %u derived", title, check.tensors,
+                 check.layout->tensor_count);
+    wf_layout_free((struct wf_layout *)check.layout);
     wf_model_free(model);
 }
 
-Test(inventory, equals_the_tables)
+Test(inventory, files_equal_the_tables)
 {
-    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
-        check(models[i]);
+    struct titles titles = list("tests/golden/configs", ".json");
+    cr_expect_eq(titles.count, CONFIGS);
+    for (size_t i = 0; i < titles.count; i++) {
+        check_files(titles.names[i], false);
     }
 }
 
-Test(inventory, order_is_the_tables_order_with_layers_ascending)
+/* Block fp8 keeps names and shapes and adds scales. */
+Test(inventory, fp8_adds_scales_only)
 {
-    struct wf_model *model = golden_model("tests/golden/configs/Qwen3-0.6B.json");
-    cr_assert_str_eq(model->params[0].name, "model.embed_tokens.weight");
-    cr_assert_str_eq(model->params[1].name, "model.layers.0.input_layernorm.weight");
-    cr_assert_str_eq(model->params[12].name, "model.layers.1.input_layernorm.weight");
-    cr_assert_str_eq(model->params[model->param_count - 1].name, "model.norm.weight");
-    for (uint32_t i = 2; i + 1 < model->param_count; i++) {
-        cr_expect_geq(model->params[i].layer, model->params[i - 1].layer, "%s",
-                      model->params[i].name);
+    static const char *const titles[] = {"DeepSeek-V3", "DeepSeek-V3.2", "Kimi-K2-Instruct",
+                                         "Qwen3-30B-A3B-FP8", "Qwen3-32B-FP8"};
+    for (size_t i = 0; i < sizeof titles / sizeof titles[0]; i++) {
+        check_files(titles[i], true);
     }
+}
+
+Test(inventory, memory_equals_transformers)
+{
+    struct titles titles = list("tests/golden/real/hf-transformers-5.24.0", ".tsv");
+    cr_expect_eq(titles.count, MEMORIES);
+    for (size_t i = 0; i < titles.count; i++) {
+        char path[256];
+        uint64_t params = 0;
+        struct wf_model *model = read_model(titles.names[i], false, &params);
+        struct check check = {model, inventory_layout(model, "fsdp", titles.names[i]),
+                              titles.names[i], 0};
+        snprintf(path, sizeof path, "tests/golden/real/hf-transformers-5.24.0/%s.tsv",
+                 titles.names[i]);
+        inventory_read(path, "memory", expect_line, &check);
+        uint32_t derived = check.layout->tensor_count + check.layout->alias_count;
+        cr_expect_eq(check.tensors, derived, "%s: %u of the table, %u derived", titles.names[i],
+                     check.tensors, derived);
+        wf_layout_free((struct wf_layout *)check.layout);
+        wf_model_free(model);
+    }
+}
+
+/* mxfp4: experts as blocks and scales, input dimension in blocks of 32. */
+Test(inventory, mxfp4_holds_blocks)
+{
+    uint64_t params = 0;
+    struct wf_model *model = read_model("gpt-oss-20b", true, &params);
+    struct wf_layout *layout = inventory_layout(model, "hf", "gpt-oss-20b");
+    static const struct inventory_line lines[] = {
+        {"model.layers.{layer}.mlp.experts.gate_up_proj_blocks", "32x5760x90x16", "0-23", 24},
+        {"model.layers.{layer}.mlp.experts.gate_up_proj_scales", "32x5760x90", "0-23", 24},
+        {"model.layers.{layer}.mlp.experts.down_proj_blocks", "32x2880x90x16", "0-23", 24},
+        {"model.layers.{layer}.mlp.experts.down_proj_scales", "32x2880x90", "0-23", 24},
+        {"model.layers.{layer}.mlp.experts.gate_up_proj_bias", "32x5760", "0-23", 24},
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        inventory_expect(layout, wf_model_size(model, "E"), "gpt-oss-20b", &lines[i]);
+    }
+    wf_layout_free(layout);
     wf_model_free(model);
 }
