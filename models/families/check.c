@@ -82,7 +82,7 @@ static enum wf_status check_head(struct checker *c)
     unsigned types = 0;
     while (list && wf_expr_next(&list, '|', &item, &len)) {
         types += len > 0;
-        if (len == 0 || len >= WORD_MAX || types > WF_FAMILY_TYPES_MAX) {
+        if (len == 0 || len >= WORD_MAX || types > WF_FAMILY_TYPES_MAX || memchr(item, '|', len)) {
             return wf_error_set(c->error, WF_INVALID,
                                 "model_types \"%.80s\": expected 1 to %d texts of at most %d bytes",
                                 f->model_types, WF_FAMILY_TYPES_MAX, WORD_MAX - 1);
