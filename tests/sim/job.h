@@ -59,6 +59,7 @@ struct job_options {
     bool bad_links;     /* reads stall and fail */
     bool corrupt;       /* and arrive corrupted */
     bool skip_quiesce;  /* the planted bug: ranks flip without the pause */
+    bool unseen_flips;  /* another: as if no rank ever flipped to what is released */
     uint32_t in_place;  /* bit e: engine e is updated in place */
     uint64_t every;
     uint32_t attempts_max; /* 0: the server's default */

@@ -50,6 +50,13 @@ struct job_fault {
 };
 
 enum { JOB_SERVERS_MAX = 12, JOB_ABANDONED_MAX = 64 };
+
+/* A version's newest round, as the server records it. */
+struct job_round {
+    struct wf_version version;
+    uint64_t opened_ns;
+    uint32_t decided; /* bit e: engine e is */
+};
 struct job_server {
     struct job *job;
     struct wf_loop *loop;
@@ -80,6 +87,10 @@ struct job {
     uint32_t abandoned_count;
     struct wf_version flipped[JOB_ABANDONED_MAX]; /* that any rank has flipped to, dead ones too */
     uint32_t flipped_count;
+    struct job_round rounds[JOB_ABANDONED_MAX];
+    uint32_t round_count;
+    /* Until when a fault may show: at a rank; at the server or at any connection. */
+    uint64_t rank_hurt_ns[JOB_RANKS], hurt_ns;
     char address[WF_ADDRESS_MAX];
     struct wf_token token;
     struct job_rank ranks[JOB_RANKS];
@@ -123,6 +134,9 @@ void job_check_unread(const struct job_rank *writer);
 /* A train rank was told that a version is given up; a rank has flipped to one. Both is wrong. */
 void job_check_abandoned(struct job *job, struct wf_version version);
 void job_check_flipped(struct job *job, struct wf_version version);
+/* A server that is not recovering opens a round; any decides for engines. */
+void job_check_opened(struct job *job, struct wf_version version);
+void job_check_decided(struct job *job, const struct wf_journal_record *record);
 /* A train rank was told that engines have it. */
 void job_check_released(struct job *job, struct wf_version version);
 

@@ -110,6 +110,21 @@ Test(job, the_planted_bug_is_found)
     }
 }
 
+/* Nor does one that looks away for ever once there was a fault: nobody flips, and it is released.
+ */
+Test(job, a_release_of_what_nobody_has_is_found_after_faults)
+{
+    for (uint64_t seed = 1; seed <= BUG_SEEDS; seed++) {
+        struct job_options options = job_options_of_seed(seed);
+        options.faults = options.unseen_flips = true;
+        options.versions = 8;
+        struct job_result result;
+        job_run(&options, &result);
+        cr_expect_not_null(strstr(result.failure, "none ever had"), "seed %llu: %s",
+                           (unsigned long long)seed, result.failure);
+    }
+}
+
 /* Seeds that once failed, and why. */
 static const struct {
     uint64_t seed;
