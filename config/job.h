@@ -74,6 +74,7 @@ struct wf_job_file {
         bool share_memory; /* test: false makes trainers use memory that cannot be mapped */
         char interfaces[WF_INTERFACES_TEXT]; /* rules (config/interfaces.h), or "" */
         uint64_t transit_bytes;              /* of one rank: in flight and packed; default 64 MiB */
+        uint32_t lanes; /* connections to each source that is read over a network; default 1 */
         struct wf_job_ucx_option ucx[WF_JOB_UCX_MAX];
         uint32_t ucx_count;
     } transport;

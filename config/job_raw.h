@@ -11,6 +11,7 @@
 struct raw_transport {
     char *prefer, *interfaces, *transit_budget;
     bool *share_memory;
+    uint64_t *lanes;
 };
 
 struct raw_fault {

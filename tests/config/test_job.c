@@ -66,6 +66,10 @@ static const struct {
     {"no budget", HEAD INFER "transport: {transit_budget: 1000}\n",
      "transport.transit_budget: expected bytes such as"},
     {"a tiny budget", HEAD INFER "transport: {transit_budget: 4KiB}\n", "from 1MiB to 1TiB"},
+    {"no lanes", HEAD INFER "transport: {lanes: 0}\n",
+     "transport.lanes: expected 1 to 8 connections to each source, found 0"},
+    {"too many lanes", HEAD INFER "transport: {lanes: 9}\n", "found 9"},
+    {"lanes that are no number", HEAD INFER "transport: {lanes: two}\n", "transport.lanes"},
     {"ucx is no mapping", HEAD INFER "transport: {ucx: tcp}\n",
      "line 5: transport.ucx: expected a mapping"},
     {"a name that UCX cannot have", HEAD INFER "transport: {ucx: {tls: tcp}}\n", "capital letters"},
@@ -155,7 +159,7 @@ Test(job, everything_given)
         "  - {spec: \"vllm:tp=2\", mode: in_place}\n"
         "policy: {commit: each, every: 3, drop_to_latest: true, validate_every: 0, fill: false, "
         "extras: refuse}\n"
-        "transport: {prefer: \"ucx, shm\", share_memory: false, transit_budget: 16MiB, "
+        "transport: {prefer: \"ucx, shm\", share_memory: false, transit_budget: 16MiB, lanes: 4, "
         "ucx: {TLS: \"tcp,self\", UCX_RNDV_THRESH: 8k}}\n"
         "faults: [{kind: flip_wire, at: 2, ranks: [0, 3], transport: ucx, seed: 9}, "
         "{kind: delay, rate: 20, delay: 5ms}]\n"
@@ -186,6 +190,7 @@ Test(job, everything_given)
     cr_assert_str_eq(job->transport.prefer[0], "ucx");
     cr_assert_str_eq(job->transport.prefer[1], "shm");
     cr_assert_eq(job->transport.transit_bytes, 16 << 20);
+    cr_assert_eq(job->transport.lanes, 4);
     cr_assert_eq(job->transport.ucx_count, 2);
     cr_assert_str_eq(job->transport.ucx[0].value, "tcp,self");
     cr_assert_str_eq(job->transport.ucx[1].name, "UCX_RNDV_THRESH");
