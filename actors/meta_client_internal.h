@@ -45,14 +45,15 @@ struct wf_client_tell {
     struct wf_culprit culprit;
 };
 
-/* The newest fill from a replica that this rank takes part in. */
+/* The newest fill from a replica, or from the store, that this rank takes part in. */
 struct wf_client_fill {
     bool wanted;  /* its plan is to be made */
     bool planned; /* and was: `agreed`, or why not */
     bool source;  /* this rank's engine is read from; otherwise it reads */
     bool granted; /* source: peers may read */
+    bool from_store;
     struct wf_round_key round;
-    uint64_t engine; /* that is read from */
+    uint64_t engine; /* that is read from, if it is one */
     struct wf_el_member *members;
     uint32_t member_count;
     struct wf_agreed *agreed;
@@ -93,6 +94,7 @@ struct wf_meta_client {
     /* --- memory of rounds: what HELLO reports */
     uint64_t state; /* enum wf_rank_state or enum wf_train_state */
     struct wf_round_key round;
+    char round_label[WF_LABEL_MAX]; /* the user's; "": a fill, or only its key is known */
     struct wf_el_member *round_members;
     uint32_t round_member_count;
     struct wf_version live, committed;
@@ -135,6 +137,10 @@ struct wf_meta_client {
     struct wf_frame_note note; /* its list is own memory */
     uint64_t note_term;        /* whose server got it; 0: none yet */
     bool has_note;
+
+    /* --- versions that its host puts where fills can read them */
+    bool stores;
+    struct wf_frame_stored stored; /* what it told last */
 
     /* --- the end */
     bool closing, ended; /* closing: waits until nothing can land; ended: the hook was called */
@@ -219,6 +225,7 @@ enum wf_status wf_client_publish(struct wf_meta_client *client, uint64_t step, c
 void wf_client_idle(struct wf_meta_client *client);
 void wf_client_quiesced(struct wf_meta_client *client);
 void wf_client_note(struct wf_meta_client *client, const struct wf_frame_note *note);
+void wf_client_stored(struct wf_meta_client *client, struct wf_version version, bool writing);
 struct wf_version wf_client_live(const struct wf_meta_client *client);
 void wf_client_close_host(struct wf_meta_client *client);
 

@@ -109,6 +109,7 @@ static bool on_rank_frame(struct wf_meta_server *server, struct wf_server_rank *
         HANDLE(flipped)
         HANDLE(resumed)
         HANDLE(aborted)
+        HANDLE(stored)
 #undef HANDLE
     case WF_FRAME_note:
         on_note(server, rank, &frame->note);

@@ -186,6 +186,10 @@ static void retire(struct wf_meta_server *server, struct wf_server_rank *rank)
     rank->retired[rank->retired_count++ % WF_RETIRED_MAX] = rank->incarnation;
     wf_server_drop_rank_conn(server, rank);
     wf_server_forget_note(rank);
+    if (rank->storing) { /* half of it lies nowhere; what lay there before still does */
+        rank->storing = false;
+        rank->stored = (struct wf_version){0};
+    }
     rank->live = (struct wf_version){0};
     rank->evicted = false;
     rank->absent_ns = wf_server_now(server);

@@ -74,9 +74,32 @@ static uint32_t host_number(const struct wf_frame_members *members, uint32_t ind
     return index;
 }
 
+/* A store has no rank that told its layout; it has that of a Hugging Face folder. */
+static enum wf_status add_store_layout(struct wf_agreed *agreed, const struct wf_model *model,
+                                       struct wf_error *error)
+{
+    agreed->owned = calloc(1, sizeof(struct wf_layout *));
+    if (agreed->owned == NULL) {
+        return wf_error_set(error, WF_NO_MEMORY, "no memory for a layout");
+    }
+    enum wf_status status = wf_layout_hf(model, NULL, &agreed->owned[0], error);
+    if (status == WF_OK) {
+        agreed->owned_count = 1;
+        agreed->layouts[0] = agreed->owned[0];
+    }
+    return status;
+}
+
 static enum wf_status plan(struct wf_planner *planner)
 {
     struct wf_agreed *agreed = planner->agreed;
+    if (agreed->of_store) {
+        enum wf_status status =
+            add_store_layout(agreed, planner->rank->options.model, &planner->error);
+        if (status != WF_OK) {
+            return status;
+        }
+    }
     const struct wf_frame_members *list = &agreed->members.members;
     struct wf_plan_member *members = calloc(list->peers_count, sizeof *members);
     if (members == NULL) {

@@ -205,6 +205,16 @@ void wf_rank_note(struct wf_rank *rank, const struct wf_frame_note *note)
     wf_client_note(rank->client, note);
 }
 
+void wf_rank_stored(struct wf_rank *rank, struct wf_version version, bool writing)
+{
+    wf_client_stored(rank->client, version, writing);
+}
+
+const char *wf_rank_label(const struct wf_rank *rank)
+{
+    return rank->client->round_label;
+}
+
 struct wf_version wf_rank_live(const struct wf_rank *rank)
 {
     return wf_client_live(rank->client);

@@ -19,6 +19,7 @@
 #include "actors/messages.h"
 #include "actors/plan.h"
 #include "actors/round.h"
+#include "actors/store.h"
 #include "actors/token.h"
 #include "models/layout.h"
 #include "runtime/loop.h"
@@ -115,6 +116,7 @@ struct wf_rank_options {
     struct wf_transport *const *transports; /* borrows until free; in order of preference */
     uint32_t transport_count;               /* 1 to WF_TRANSPORTS_MAX, of different names */
     uint32_t capacity_jobs;                 /* digests and flips at a time; 0: 1 */
+    struct wf_store *store; /* infer; borrows until free; NULL: no versions lie in files */
     struct wf_timeouts timeouts;
     struct wf_rank_hooks hooks;
     void *host;
@@ -140,6 +142,14 @@ void wf_rank_idle(struct wf_rank *rank);
 void wf_rank_quiesced(struct wf_rank *rank);
 /* Sends a NOTE about a version to the server (for reports). */
 void wf_rank_note(struct wf_rank *rank, const struct wf_frame_note *note);
+/* Infer: this host puts versions where stores (actors/store.h) of other ranks find them. `version`
+ * lies there now, or (`writing`) is being written: the job waits for it if somebody could be filled
+ * from there alone, timeouts.join_ns at most. After a failure: what lies there still; none: nothing
+ * does. */
+void wf_rank_stored(struct wf_rank *rank, struct wf_version version, bool writing);
+/* Infer: the user's label of the round that this rank took part in last; empty: none, or a fill.
+ * Until the next turn of the loop. */
+const char *wf_rank_label(const struct wf_rank *rank);
 /* What this rank holds and serves. */
 struct wf_version wf_rank_live(const struct wf_rank *rank);
 /* Leaves the job: no new work; `ended` follows (if it has not been called yet) when nothing of it

@@ -65,9 +65,14 @@ struct wf_job_file {
         uint64_t every;
         bool drop_to_latest;
         uint64_t validate_every; /* element check every n versions; default 1; 0 never */
-        bool fill;
+        uint32_t fill;           /* WF_FILL_ bits; default: all that there are */
         bool extras_refuse; /* extra tensors in an HF folder: refuse instead of warn */
     } policy;
+    struct {
+        char folder[WF_PATH_MAX]; /* where versions lie as Hugging Face folders, or "" */
+        uint32_t keep;            /* so many of the newest; default 2 */
+        uint64_t every;           /* which are written; default 1 */
+    } files;
     struct {
         char prefer[WF_TRANSPORTS_MAX][WF_JOB_TRANSPORT_NAME]; /* "shm", "ucx" */
         uint32_t prefer_count;                                 /* 0: auto */

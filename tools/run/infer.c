@@ -11,6 +11,7 @@
 
 #include "tools/check/verify.h"
 #include "tools/commands.h"
+#include "tools/files/version_folder.h"
 #include "tools/run/memory.h"
 #include "tools/run/process.h"
 #include "tools/run/reader_link.h"
@@ -29,6 +30,7 @@ struct infer {
     struct wf_checkpoint *checkpoint;
     struct wf_verify *verify;
     struct wf_run_memory memory;
+    struct wf_store *store; /* NULL: the job has no folder of versions */
     struct wf_rank *rank;
     /* the reader */
     uint64_t conn;
@@ -370,6 +372,9 @@ static enum wf_status prepare(struct infer *r, struct wf_error *error)
     if (status == WF_OK) {
         status = wf_verify_open(r->checkpoint, r->setup->model, &place, &r->verify, error);
     }
+    if (status == WF_OK && r->setup->job.files.folder[0] != '\0') {
+        status = wf_version_store_new(r->setup->job.files.folder, &r->store, error);
+    }
     return status == WF_OK ? wf_run_memory_new(r->layout, true, &r->memory, error) : status;
 }
 
@@ -393,6 +398,7 @@ static enum wf_status start(struct infer *r, struct wf_error *error)
     rank.ignore = ignore;
     rank.ignore_count = group->ignore_count;
     rank.mode = group->mode;
+    rank.store = r->store;
     rank.skip_quiesce = r->setup->job.run.skip_pause;
     rank.host = r;
     rank.hooks = (struct wf_rank_hooks){
@@ -429,6 +435,7 @@ static void finish(struct infer *r)
         wf_process_fini(&r->process);
     }
     wf_run_memory_fini(&r->memory);
+    wf_version_store_free(r->store);
     wf_verify_free(r->verify);
     wf_checkpoint_free(r->checkpoint);
     wf_layout_free(r->layout);

@@ -126,6 +126,12 @@ void wf_report_note(struct wf_report *report, const struct wf_frame_note *note)
     }
 }
 
+/* A disk's rate is not measured. */
+static bool comes_from_disk(const struct wf_el_transport *transport)
+{
+    return strcmp(transport->name, "folder") == 0;
+}
+
 static bool moves_in_memory(const struct wf_el_transport *transport)
 {
     return strcmp(transport->name, "shm") == 0;
@@ -161,7 +167,7 @@ double wf_report_limit_seconds(const struct wf_report_round *round)
         const struct wf_el_transport *transport = &round->frame.transports[i];
         double rate =
             moves_in_memory(transport) ? round->memory_bytes_per_s : round->link_bytes_per_s;
-        if (transport->bytes > 0 && rate <= 0) {
+        if (transport->bytes > 0 && (rate <= 0 || comes_from_disk(transport))) {
             return 0;
         }
         seconds += transport->bytes > 0 ? (double)transport->bytes / rate : 0;
@@ -369,7 +375,9 @@ static struct json_object *round_json(const struct wf_report *report,
     json_object_object_add(object, "culprit", culprit_json(&frame->culprit));
     if (frame->fill) {
         char source[32] = "train";
-        if (frame->source > 0) {
+        if (frame->source == WF_SOURCE_STORE) {
+            snprintf(source, sizeof source, "folder");
+        } else if (frame->source > 0) {
             snprintf(source, sizeof source, "engine %llu", (unsigned long long)frame->source - 1);
         }
         put_text(object, "source", source);
