@@ -428,6 +428,7 @@ void wf_meta_client_close(struct wf_meta_client *client)
 {
     say_goodbye(client);
     client->closing = client->ended = true;
+    wf_client_doubt_end(client);
     wf_timer_cancel(client->loop, &client->retry);
     wf_timer_cancel(client->loop, &client->beat);
     if (client->conn != 0) {

@@ -103,7 +103,7 @@ static enum wf_status publish_snapshot(struct wf_meta_client *client, struct wf_
 }
 
 enum wf_status wf_client_publish(struct wf_meta_client *client, uint64_t step, const char *label,
-                                 struct wf_error *error)
+                                 uint64_t within_ns, struct wf_error *error)
 {
     const char *text = label != NULL ? label : "";
     if (client->closing) {
@@ -138,6 +138,7 @@ enum wf_status wf_client_publish(struct wf_meta_client *client, uint64_t step, c
     }
     client->published = version;
     client->idle = false;
+    wf_client_doubt_watch(client, version, within_ns);
     snprintf(client->published_label, sizeof client->published_label, "%s", text);
     if (!is_snapshot(client)) {
         client->state = WF_TRAINER_HOLD;

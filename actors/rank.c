@@ -187,7 +187,13 @@ enum wf_status wf_rank_new(struct wf_loop *loop, const struct wf_rank_options *o
 enum wf_status wf_rank_publish(struct wf_rank *rank, uint64_t step, const char *label,
                                struct wf_error *error)
 {
-    return wf_client_publish(rank->client, step, label, error);
+    return wf_client_publish(rank->client, step, label, 0, error);
+}
+
+enum wf_status wf_rank_publish_within(struct wf_rank *rank, uint64_t step, const char *label,
+                                      uint64_t within_ns, struct wf_error *error)
+{
+    return wf_client_publish(rank->client, step, label, within_ns, error);
 }
 
 void wf_rank_idle(struct wf_rank *rank)

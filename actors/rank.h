@@ -59,6 +59,11 @@ struct wf_rank_hooks {
     /* Train. Every decided engine has version v (`engines` of them; 0: the policy skipped it, or it
      * can no longer be published by all train ranks): buffers are the host's again. */
     void (*released)(void *host, struct wf_rank *rank, struct wf_version version, uint32_t engines);
+    /* Train. The time that wf_rank_publish_within gave has passed and what becomes of `version` is
+     * not known: it is in doubt, and may still be committed or given up. Nothing has ended: buffers
+     * that are held stay held, changing them anyway needs leaving the job (wf_rank_close). Once a
+     * version; `released` or `aborted` settles it, or `ready` with a new generation. */
+    void (*in_doubt)(void *host, struct wf_rank *rank, struct wf_version version);
     /* Train and infer. The attempt ended without a commit. Train: unless `again`, buffers are the
      * host's again; with it the hold stays: the server tries the version once more, or a train rank
      * was lost and `ready` will ask for the same weights under a new generation. */
@@ -133,6 +138,11 @@ enum wf_status wf_rank_new(struct wf_loop *loop, const struct wf_rank_options *o
  */
 enum wf_status wf_rank_publish(struct wf_rank *rank, uint64_t step, const char *label,
                                struct wf_error *error);
+/* The same with a deadline of the caller's own: if the version is not over after `within_ns` (0: no
+ * limit) the hook `in_doubt` says so. In snapshot mode too, though the buffers may be free by then.
+ */
+enum wf_status wf_rank_publish_within(struct wf_rank *rank, uint64_t step, const char *label,
+                                      uint64_t within_ns, struct wf_error *error);
 /* Train: nothing more will be published; the weights stay what was published last, fills may read
  * them (hold; in snapshot mode the slot is kept). A new generation takes it back: publish and say
  * it again. The job ends when every train rank has said it and all engines have what they can get.

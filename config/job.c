@@ -30,7 +30,7 @@ struct raw_group {
 };
 
 struct raw_train {
-    char *spec;
+    char *spec, *deadline;
     enum wf_publish_mode publish;
 };
 
@@ -111,7 +111,7 @@ static const cyaml_schema_field_t train_fields[] = {
     NEEDED_TEXT("spec", spec, struct raw_train, WF_SPEC_MAX - 1),
     CYAML_FIELD_ENUM("publish", CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT, struct raw_train, publish,
                      publish_words, CYAML_ARRAY_LEN(publish_words)),
-    CYAML_FIELD_END};
+    TEXT("deadline", deadline, struct raw_train, 31), CYAML_FIELD_END};
 
 static const cyaml_schema_field_t policy_fields[] = {
     CYAML_FIELD_ENUM_PTR("commit", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT,
@@ -209,8 +209,8 @@ static enum wf_status duration(const char *text, const char *key, uint64_t *ns,
     if (text != NULL &&
         (!wf_parse_duration(text, ns) || *ns < TIMEOUT_MIN_NS || *ns > TIMEOUT_MAX_NS)) {
         return wf_error_set(error, WF_INVALID,
-                            "timeouts.%s: expected a duration such as 500ms, 5s or 2m, from 1ms "
-                            "to 1000h, found \"%.40s\"",
+                            "%s: expected a duration such as 500ms, 5s or 2m, from 1ms to 1000h, "
+                            "found \"%.40s\"",
                             key, text);
     }
     return WF_OK;
@@ -229,18 +229,18 @@ static enum wf_status take_timeouts(const struct raw_timeouts *raw, struct wf_jo
         const char *text, *key;
         uint64_t *ns;
     } rows[] = {
-        {raw->connect, "connect", &out->connect_ns},
-        {raw->reconnect, "reconnect", &out->reconnect_ns},
-        {raw->lease, "lease", &out->lease_ns},
-        {raw->heartbeat, "heartbeat", &out->heartbeat_ns},
-        {raw->join, "join", &out->join_ns},
-        {raw->plan, "plan", &out->plan_ns},
-        {raw->publish, "publish", &out->publish_ns},
-        {raw->round, "round", &out->round_ns},
-        {raw->quiesce, "quiesce", &out->quiesce_ns},
-        {raw->flip, "flip", &out->flip_ns},
-        {raw->repeat, "repeat", &out->repeat_ns},
-        {raw->frozen, "frozen", &job->run.frozen_ns},
+        {raw->connect, "timeouts.connect", &out->connect_ns},
+        {raw->reconnect, "timeouts.reconnect", &out->reconnect_ns},
+        {raw->lease, "timeouts.lease", &out->lease_ns},
+        {raw->heartbeat, "timeouts.heartbeat", &out->heartbeat_ns},
+        {raw->join, "timeouts.join", &out->join_ns},
+        {raw->plan, "timeouts.plan", &out->plan_ns},
+        {raw->publish, "timeouts.publish", &out->publish_ns},
+        {raw->round, "timeouts.round", &out->round_ns},
+        {raw->quiesce, "timeouts.quiesce", &out->quiesce_ns},
+        {raw->flip, "timeouts.flip", &out->flip_ns},
+        {raw->repeat, "timeouts.repeat", &out->repeat_ns},
+        {raw->frozen, "timeouts.frozen", &job->run.frozen_ns},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         enum wf_status status = duration(rows[i].text, rows[i].key, rows[i].ns, error);
@@ -369,11 +369,12 @@ static enum wf_status take_server(const struct raw_server *raw, struct wf_job_fi
     if (status != WF_OK) {
         wf_error_prefix(error, "%s", key);
     } else if (raw->journal != NULL) {
-        status = wf_job_take_path("server.journal", job->path, raw->journal, job->server.journal, error);
+        status =
+            wf_job_take_path("server.journal", job->path, raw->journal, job->server.journal, error);
     }
     if (status == WF_OK && raw->token_file != NULL) {
-        status = wf_job_take_path("server.token_file", job->path, raw->token_file, job->server.token_file,
-                           error);
+        status = wf_job_take_path("server.token_file", job->path, raw->token_file,
+                                  job->server.token_file, error);
     }
     return status;
 }
@@ -432,6 +433,9 @@ static enum wf_status take_job(const struct raw_job *raw, struct wf_job_file *jo
     job->publish = raw->train.publish;
     job->infer_count = raw->infer_count;
     enum wf_status status = wf_job_take_path("model", job->path, raw->model, job->model, error);
+    if (status == WF_OK) {
+        status = duration(raw->train.deadline, "train.deadline", &job->deadline_ns, error);
+    }
     if (status == WF_OK && raw->report != NULL) {
         status = wf_job_take_path("report", job->path, raw->report, job->report, error);
     }

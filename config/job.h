@@ -58,6 +58,7 @@ struct wf_job_file {
     char model[WF_PATH_MAX]; /* HF folder, or a config.json */
     char train_spec[WF_SPEC_MAX];
     enum wf_publish_mode publish;
+    uint64_t deadline_ns; /* of the trainer's own for a version's outcome; 0: none */
     struct wf_job_group infer[WF_GROUPS_MAX]; /* ranks are numbered in list order */
     uint32_t infer_count;
     struct {
@@ -66,7 +67,7 @@ struct wf_job_file {
         bool drop_to_latest;
         uint64_t validate_every; /* element check every n versions; default 1; 0 never */
         uint32_t fill;           /* WF_FILL_ bits; default: all that there are */
-        bool extras_refuse; /* extra tensors in an HF folder: refuse instead of warn */
+        bool extras_refuse;      /* extra tensors in an HF folder: refuse instead of warn */
     } policy;
     struct {
         char folder[WF_PATH_MAX]; /* where versions lie as Hugging Face folders, or "" */

@@ -150,6 +150,14 @@ static void on_released(void *user, struct wf_rank *rank, struct wf_version vers
     w->releases++;
     w->released_engines = engines;
 }
+static void on_in_doubt(void *user, struct wf_rank *rank, struct wf_version version)
+{
+    struct client_world *w = user;
+    (void)rank;
+    w->doubts++;
+    w->doubted = version;
+}
+
 static void on_aborted(void *user, struct wf_rank *rank, struct wf_version version,
                        uint64_t attempt, bool again, const struct wf_culprit *culprit)
 {
@@ -236,6 +244,7 @@ static void make_rank(struct client_world *w, enum wf_side side, enum wf_publish
                                                          .ready = on_ready,
                                                          .copied = on_copied,
                                                          .released = on_released,
+                                                         .in_doubt = on_in_doubt,
                                                          .aborted = on_aborted,
                                                          .ended = on_ended},
                                                .host = w};

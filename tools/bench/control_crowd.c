@@ -128,7 +128,7 @@ static void step_seen(struct crowd *crowd, uint64_t step, bool is_train)
 static void publish(struct wf_rank *rank, uint64_t step)
 {
     struct wf_error error = {0};
-    enum wf_status status = wf_client_publish(rank->client, step, "", &error);
+    enum wf_status status = wf_client_publish(rank->client, step, "", 0, &error);
     WF_ASSERT(status == WF_OK);
 }
 

@@ -295,6 +295,7 @@ int wf_parent_run(struct wf_run_setup *setup, const struct wf_parent_options *op
     finish(p);
     wf_parent_check_end(p);
     p->report.failed = p->failed;
+    wf_report_close_doubts(&p->report);
     wf_progress_clear(&p->progress);
     bool good = options->quiet || print_table(p);
     good = write_reports(p) && wf_report_ok(&p->report) && good;

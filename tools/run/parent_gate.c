@@ -181,6 +181,10 @@ static void take_note(struct parent *p, const struct wf_frame_note *note)
             wf_parent_check_gate(p);
         }
     }
+    if (note->side == WF_TRAIN && strcmp(note->text, WF_RUN_IN_DOUBT) == 0 &&
+        wf_report_in_doubt(&p->report, note->version)) {
+        wf_progress_doubt(&p->progress, note->version);
+    }
     if (note->side == WF_TRAIN && strcmp(note->text, "given up") == 0) {
         settle(p, note->version.step);
     }

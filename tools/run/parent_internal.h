@@ -12,6 +12,7 @@
 #include "tools/run/far.h"
 #include "tools/run/limit.h"
 #include "tools/run/parent.h"
+#include "tools/run/process.h"
 #include "tools/run/progress.h"
 #include "tools/run/report.h"
 #include "tools/run/signals.h"

@@ -18,6 +18,8 @@
 #include "tools/run/stderr_log.h"
 #include "tools/run/transports.h"
 
+#define WF_RUN_IN_DOUBT "in doubt" /* a trainer's note: its own deadline for a version passed */
+
 enum { WF_GATE_FD = 3, WF_NOTE_SPANS = 48, WF_PROCESS_SPANS = 256 };
 
 /* What the command line told this process. */

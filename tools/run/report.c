@@ -27,6 +27,7 @@ void wf_report_fini(struct wf_report *report)
     }
     free(report->rounds);
     free(report->accounts);
+    free(report->doubts);
     free(report->spans);
     memset(report, 0, sizeof *report);
 }
@@ -49,6 +50,38 @@ void wf_report_round(struct wf_report *report, const struct wf_frame_round_repor
     round->frame.transports =
         copy_list(frame->transports, frame->transports_count, sizeof *frame->transports);
     round->frame.engines = copy_list(frame->engines, frame->engines_count, sizeof *frame->engines);
+    for (uint32_t i = 0; i < report->doubt_count && !frame->fill; i++) {
+        struct wf_report_doubt *doubt = &report->doubts[i];
+        if (wf_version_compare(doubt->version, frame->round.version) == 0) {
+            round->in_doubt = true;
+            doubt->settled = true;
+        }
+    }
+}
+
+/* --- versions in doubt ------------------------------------------------------------------------ */
+bool wf_report_in_doubt(struct wf_report *report, struct wf_version version)
+{
+    for (uint32_t i = 0; i < report->doubt_count; i++) {
+        if (wf_version_compare(report->doubts[i].version, version) == 0) {
+            return false; /* each train rank says it */
+        }
+    }
+    report->doubts = realloc(report->doubts, (report->doubt_count + 1) * sizeof *report->doubts);
+    WF_ASSERT(report->doubts != NULL);
+    report->doubts[report->doubt_count++] = (struct wf_report_doubt){.version = version};
+    return true;
+}
+
+void wf_report_close_doubts(struct wf_report *report)
+{
+    for (uint32_t i = 0; i < report->doubt_count; i++) {
+        if (!report->doubts[i].settled) {
+            const struct wf_frame_round_report frame = {.round.version = report->doubts[i].version,
+                                                        .state = WF_REPORT_IN_DOUBT};
+            wf_report_round(report, &frame, 0);
+        }
+    }
 }
 
 static struct wf_report_round *newest_round(const struct wf_report *report, uint64_t step)
@@ -372,6 +405,7 @@ static struct json_object *round_json(const struct wf_report *report,
     put_text(object, "label", frame->label);
     put_u64(object, "attempt", frame->round.attempt);
     put_text(object, "state", state_names[frame->state <= 2 ? frame->state : 2]);
+    json_object_object_add(object, "in_doubt", json_object_new_boolean(round->in_doubt));
     json_object_object_add(object, "culprit", culprit_json(&frame->culprit));
     if (frame->fill) {
         char source[32] = "train";
