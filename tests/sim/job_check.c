@@ -115,6 +115,7 @@ static bool reads_from(const struct job_rank *host, const struct job_rank *write
 {
     const struct wf_agreed *agreed = host->rank->receiver->agreed;
     return host->rank->receiver->open_reads > 0 && agreed != NULL &&
+           host->rank->receiver->store.agreed == NULL && /* it reads files then, and no rank */
            wf_agreed_position(agreed, WF_TRAIN, writer->side, writer->index) != UINT32_MAX;
 }
 

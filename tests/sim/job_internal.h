@@ -32,7 +32,8 @@ struct job_rank {
     /* infer */
     bool serving;
     struct wf_version version, top;
-    struct wf_version released; /* train: newest that engines are said to have */
+    struct wf_version released;         /* train: newest that engines are said to have */
+    struct wf_version settled, doubted; /* train: newest whose end, whose doubt it was told */
     /* train */
     uint64_t step; /* of the weights */
     bool must_publish, waits_outcome, finished;
@@ -75,6 +76,7 @@ struct job {
     struct wf_model *model;
     struct wf_recipe recipes[2];
     struct wf_sim_link_options links;
+    struct wf_store store;
     struct wf_loop *observer_loop;
     struct job_server servers[JOB_SERVERS_MAX], *current; /* current: the newest */
     uint32_t server_count, server_disk;
@@ -119,6 +121,9 @@ void job_rank_release_ended(struct job_rank *host);
 void job_server_start(struct job *job);
 void job_server_strike(struct job *job, enum job_fault_kind kind);
 void job_server_step(struct job *job); /* thaws, starts again */
+
+/* job_store.c: of job->store */
+extern const struct wf_store_ops job_store_ops;
 
 /* job_faults.c */
 void job_faults_draw(struct job *job);

@@ -41,7 +41,8 @@ static void on_report(struct job *job, const struct wf_frame_round_report *repor
     if (report->state == WF_REPORT_COMMITTED) {
         result->commits++;
         result->fills += report->fill != 0;
-        result->replica_fills += report->source > 0;
+        result->replica_fills += report->source > 0 && report->source != WF_SOURCE_STORE;
+        result->store_fills += report->source == WF_SOURCE_STORE;
     } else {
         result->aborts++;
         wf_culprit_format(&report->culprit, result->culprit);

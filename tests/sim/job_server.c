@@ -85,6 +85,7 @@ static void must(enum wf_status status, const struct wf_error *error)
 void job_server_start(struct job *job)
 {
     static const uint32_t engine_of[JOB_INFER] = {0, 0, 1, 1};
+    static const uint32_t fills[] = {WF_FILL_ANY, WF_FILL_ANY | WF_FILL_STORE, WF_FILL_STORE};
     struct wf_error error = {0};
     WF_ASSERT(job->server_count < JOB_SERVERS_MAX);
     job->hurt_ns = wf_sim_now_ns(job->sim); /* what it decides is not what was recorded */
@@ -105,7 +106,8 @@ void job_server_start(struct job *job)
                                         .policy = job->options.policy,
                                         .every = job->options.every,
                                         .drop_to_latest = job->options.drop_to_latest,
-                                        .fill = job->options.no_fill ? 0 : WF_FILL_ANY,
+                                        .fill =
+                                            job->options.no_fill ? 0 : fills[job->options.store],
                                         .timeouts = job_timeouts(),
                                         .attempts_max = job->options.attempts_max,
                                         .journal = append, /* without a file: it looks only */
