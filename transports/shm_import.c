@@ -210,12 +210,6 @@ static void import_work(struct wf_job *job)
     }
 }
 
-static void import_end(struct wf_import *import)
-{
-    import->done.kind = WF_IMPORT_DONE;
-    wf_send(import->owner, &import->done);
-}
-
 void shm_import_region(struct wf_transport *t, struct wf_import *import)
 {
     struct shm *shm = CONTAINER(t, struct shm, base);
@@ -231,7 +225,7 @@ void shm_import_region(struct wf_transport *t, struct wf_import *import)
         }
         import->status =
             wf_error_set(&import->error, WF_NO_MEMORY, "no memory for an imported region");
-        import_end(import);
+        wf_send(import->owner, &import->done);
         return;
     }
     remote->base = (struct wf_remote){.transport = t, .len_bytes = import->len_bytes};
@@ -262,7 +256,7 @@ void shm_import_ended(struct shm *shm, struct wf_msg *msg)
     } else {
         free(remote); /* nothing is mapped when the import failed */
     }
-    import_end(import);
+    wf_send(import->owner, &import->done);
 }
 
 void shm_release_region(struct wf_transport *t, struct wf_remote *base)

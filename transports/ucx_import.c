@@ -112,8 +112,7 @@ static enum wf_status start(struct ucx *ucx, struct wf_import *import, struct uc
 {
     struct ucx_import *open = calloc(1, sizeof *open);
     struct ucx_remote *remote = calloc(1, sizeof *remote);
-    struct ucx_peer *peer =
-        open != NULL && remote != NULL ? ucx_peer_get(ucx, handle, error) : NULL;
+    struct ucx_peer *peer = open != NULL && remote != NULL ? ucx_peer_get(ucx, handle) : NULL;
     if (peer == NULL) {
         free(open);
         free(remote);
@@ -148,7 +147,6 @@ void ucx_import_region(struct wf_transport *t, struct wf_import *import)
     struct ucx *ucx = UCX_CONTAINER(t, struct ucx, base);
     struct ucx_handle handle;
     import->remote = NULL;
-    import->transport_data = NULL;
     enum wf_status status = ucx_handle_decode(&import->handle, &handle, &import->error);
     if (import->handle.fd >= 0) {
         close(import->handle.fd);

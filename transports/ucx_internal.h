@@ -280,8 +280,8 @@ void ucx_imports_fail(struct ucx *ucx, struct ucx_peer *peer, enum wf_status sta
                       const char *why);
 
 /* ucx_peer.c */
-struct ucx_peer *ucx_peer_get(struct ucx *ucx, const struct ucx_handle *handle,
-                              struct wf_error *error); /* one reference more; NULL: no memory */
+/* One reference more; NULL: no memory. */
+struct ucx_peer *ucx_peer_get(struct ucx *ucx, const struct ucx_handle *handle);
 void ucx_peer_put(struct ucx_peer *peer);
 /* Connects unless it is; false: it cannot be, `failure` says why. */
 bool ucx_peer_greet(struct ucx_peer *peer);

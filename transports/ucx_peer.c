@@ -69,8 +69,7 @@ static void watch_process(struct ucx_peer *peer)
 /* --- connecting --------------------------------------------------------------------------------
  */
 
-struct ucx_peer *ucx_peer_get(struct ucx *ucx, const struct ucx_handle *handle,
-                              struct wf_error *error)
+struct ucx_peer *ucx_peer_get(struct ucx *ucx, const struct ucx_handle *handle)
 {
     struct ucx_peer *peer = ucx->reader.peers;
     while (peer != NULL && (memcmp(peer->handle.life, handle->life, UCX_LIFE_BYTES) != 0 ||
@@ -81,7 +80,6 @@ struct ucx_peer *ucx_peer_get(struct ucx *ucx, const struct ucx_handle *handle,
     if (peer == NULL) {
         peer = calloc(1, sizeof *peer);
         if (peer == NULL) {
-            wf_error_set(error, WF_NO_MEMORY, "no memory for a source's record");
             return NULL;
         }
         peer->ucx = ucx;
