@@ -46,7 +46,7 @@ static enum wf_status check_identity(const struct wf_meta_server *server,
 {
     const struct wf_server_options *o = &server->options;
     uint32_t count = hello->side == WF_TRAIN ? o->train_ranks : o->infer_ranks;
-    const char *side = hello->side == WF_TRAIN ? "train" : "infer";
+    const char *side = wf_side_name(hello->side);
     if (hello->rank >= count) {
         return wf_error_set(error, WF_REFUSED,
                             "%s rank %" PRIu64 " was refused: this job has %s ranks 0 to %" PRIu32,
@@ -98,11 +98,9 @@ static enum wf_status check_hello(const struct wf_meta_server *server,
         return wf_error_set(error, WF_REFUSED,
                             "the hello names another process than the proof before it");
     }
-    if (hello->proto_min > WF_PROTOCOL_MAX || hello->proto_max < WF_PROTOCOL_MIN) {
-        return wf_error_set(error, WF_PROTOCOL,
-                            "protocol versions %" PRIu64 " to %" PRIu64
-                            " are spoken there, %d to %d here: use the same Weft on both sides",
-                            hello->proto_min, hello->proto_max, WF_PROTOCOL_MIN, WF_PROTOCOL_MAX);
+    enum wf_status status = wf_protocol_check(hello->proto_min, hello->proto_max, error);
+    if (status != WF_OK) {
+        return status;
     }
     bool any = hello->role == WF_ROLE_OBSERVER && hello->job[0] == '\0';
     if (!any && strcmp(hello->job, server->job) != 0) {
@@ -140,8 +138,8 @@ static enum wf_status join_group(struct wf_meta_server *server, const struct wf_
                                 "group \"%s\": %s rank %" PRIu64
                                 " (host %s) brings recipe %.300s of model %s, the group has "
                                 "%.300s of model %s: start all its ranks from one job file",
-                                group->name, hello->side == WF_TRAIN ? "train" : "infer",
-                                hello->rank, hello->host, hello->spec, theirs, group->spec, ours);
+                                group->name, wf_side_name(hello->side), hello->rank, hello->host,
+                                hello->spec, theirs, group->spec, ours);
         }
         *group_out = g;
         return WF_OK;

@@ -8,7 +8,6 @@
 #include "actors/local.h"
 
 enum { WF_WHO_MAX = 160 };
-const char *wf_side_name(uint64_t side); /* "train", "infer" */
 /* "train rank 3 (host b)", "infer rank 3 (host b, engine 1)" */
 void wf_peer_who(const struct wf_el_peer *peer, char text_out[WF_WHO_MAX]);
 /* Sends PLANNED to Sender, Receiver and MetaClient, each with its own reference to `agreed`; the

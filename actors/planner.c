@@ -20,11 +20,6 @@ struct wf_planner {
     struct wf_error error;
 };
 
-const char *wf_side_name(uint64_t side)
-{
-    return side == WF_TRAIN ? "train" : "infer";
-}
-
 void wf_peer_who(const struct wf_el_peer *peer, char text_out[WF_WHO_MAX])
 {
     char engine[32] = "";

@@ -159,13 +159,9 @@ static enum wf_status check_identity(const struct wf_sender *sender,
     }
     const struct wf_rank_options *options = &sender->rank->options;
     const char *side = wf_side_name(options->side);
-    if (hello->proto_min > WF_PROTOCOL_MAX || hello->proto_max < WF_PROTOCOL_MIN) {
-        return wf_error_set(error, WF_PROTOCOL,
-                            "infer rank %llu speaks protocol %llu to %llu, %s rank %u speaks %d "
-                            "to %d: use one version of weft",
-                            (unsigned long long)hello->rank, (unsigned long long)hello->proto_min,
-                            (unsigned long long)hello->proto_max, side, options->rank,
-                            WF_PROTOCOL_MIN, WF_PROTOCOL_MAX);
+    enum wf_status status = wf_protocol_check(hello->proto_min, hello->proto_max, error);
+    if (status != WF_OK) {
+        return status;
     }
     if (strcmp(hello->job, options->job) != 0) {
         return wf_error_set(error, WF_REFUSED, "this is job \"%s\", not \"%s\"", options->job,

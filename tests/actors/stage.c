@@ -63,7 +63,7 @@ static void make_options(struct stage *stage, struct stage_rank *rank, enum wf_s
         .side = side,
         .rank = number,
         .engine = side == WF_INFER ? number / per_engine : 0,
-        .group = side == WF_TRAIN ? "train" : "infer",
+        .group = wf_side_name(side),
         .group_rank = number,
         .model = stage->model,
         .regions = &rank->memory,

@@ -89,7 +89,7 @@ static void build(struct job *job)
 static void describe_rank(const struct job_rank *host, char *text, size_t bytes)
 {
     const struct wf_meta_client *client = host->rank != NULL ? host->rank->client : NULL;
-    const char *side = host->side == WF_TRAIN ? "train" : "infer";
+    const char *side = wf_side_name(host->side);
     if (client == NULL || host->job->server == NULL) {
         snprintf(text, bytes, "%s %u gone", side, host->index);
         return;
@@ -153,8 +153,8 @@ static bool step(struct job *job, bool *end_checked, uint64_t *limit_ns)
         struct job_rank *host = &job->ranks[i];
         if (host->ended && host->rank != NULL) {
             if (host->why.status != WF_CLOSED) {
-                job_fail(job, "%s rank %u ended: %s", host->side == WF_TRAIN ? "train" : "infer",
-                         host->index, host->why.text);
+                job_fail(job, "%s rank %u ended: %s", wf_side_name(host->side), host->index,
+                         host->why.text);
                 return false;
             }
             job_rank_release_ended(host);

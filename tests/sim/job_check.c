@@ -131,7 +131,7 @@ void job_check_unread(const struct job_rank *writer)
         struct wf_env *env = wf_loop_env(host->loop);
         if (env->ops->now_ns(env) < client->lease_until_ns) {
             job_fail(job, "%s rank %u changes its weights while infer rank %u reads for step %llu",
-                     writer->side == WF_TRAIN ? "train" : "infer", writer->index, host->index,
+                     wf_side_name(writer->side), writer->index, host->index,
                      (unsigned long long)client->round.version.step);
         }
     }

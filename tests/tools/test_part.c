@@ -88,8 +88,7 @@ Test(part, who_and_where)
         }
         cr_expect_eq((int)part.kind, rows[i].kind, "%s", rows[i].name);
         if (part.kind != WF_RUN_JOB) {
-            snprintf(who, sizeof who, "%s:%u", part.side == WF_TRAIN ? "train" : "infer",
-                     part.rank);
+            snprintf(who, sizeof who, "%s:%u", wf_side_name(part.side), part.rank);
         }
         cr_expect_str_eq(who, rows[i].who, "%s", rows[i].name);
         cr_expect_eq(strncmp(part.server, rows[i].server, strlen(rows[i].server)), 0, "%s: %s",
