@@ -185,8 +185,7 @@ static enum wf_status convert(struct work *work)
 
 static void run_job(struct wf_job *job)
 {
-    struct wf_converter *converter =
-        (struct wf_converter *)((char *)job - offsetof(struct wf_converter, job));
+    struct wf_converter *converter = WF_CONTAINER(job, struct wf_converter, job);
     struct work work = {
         .rank = converter->rank, .agreed = converter->agreed, .error = &converter->error};
     converter->status = convert(&work);
@@ -232,8 +231,7 @@ static void finish(struct wf_converter *converter)
 
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct wf_converter *converter =
-        (struct wf_converter *)((char *)self - offsetof(struct wf_converter, actor));
+    struct wf_converter *converter = WF_CONTAINER(self, struct wf_converter, actor);
     if (msg->kind == CONVERTED) {
         finish(converter);
         return WF_KEEP;

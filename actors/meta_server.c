@@ -411,8 +411,7 @@ static void arm_tick(struct wf_meta_server *server)
 
 static void on_tick(struct wf_timer *timer)
 {
-    struct wf_meta_server *server =
-        (struct wf_meta_server *)((char *)timer - offsetof(struct wf_meta_server, tick));
+    struct wf_meta_server *server = WF_CONTAINER(timer, struct wf_meta_server, tick);
     uint64_t now = wf_server_now(server);
     wf_server_check_absence(server);
     if (server->state < WF_SERVER_ENDING) {

@@ -130,8 +130,7 @@ static enum wf_status plan(struct wf_planner *planner)
 
 static void run_job(struct wf_job *job)
 {
-    struct wf_planner *planner =
-        (struct wf_planner *)((char *)job - offsetof(struct wf_planner, job));
+    struct wf_planner *planner = WF_CONTAINER(job, struct wf_planner, job);
     planner->status = plan(planner);
 }
 
@@ -186,8 +185,7 @@ static void finish(struct wf_planner *planner)
 
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct wf_planner *planner =
-        (struct wf_planner *)((char *)self - offsetof(struct wf_planner, actor));
+    struct wf_planner *planner = WF_CONTAINER(self, struct wf_planner, actor);
     if (msg->kind == PLANNER_DONE) {
         finish(planner);
         return WF_KEEP;

@@ -204,8 +204,7 @@ static void take_wire(struct wf_receiver *receiver, struct wf_wire_msg *msg)
 
 static void take_read_done(struct wf_receiver *receiver, struct wf_msg *msg)
 {
-    struct receiver_source *source =
-        (struct receiver_source *)((char *)msg - offsetof(struct receiver_source, read.done));
+    struct receiver_source *source = WF_CONTAINER(msg, struct receiver_source, read.done);
     source->read_open = false;
     receiver->open_reads--;
     if (source->state == SOURCE_APART) {
@@ -254,8 +253,7 @@ static enum wf_verdict take(struct wf_receiver *receiver, struct wf_msg *msg)
 
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct wf_receiver *receiver =
-        (struct wf_receiver *)((char *)self - offsetof(struct wf_receiver, actor));
+    struct wf_receiver *receiver = WF_CONTAINER(self, struct wf_receiver, actor);
     adopt_plan(receiver); /* a timer may have ended the round that was in its way */
     enum wf_verdict verdict = take(receiver, msg);
     adopt_plan(receiver);

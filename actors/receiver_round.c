@@ -498,8 +498,7 @@ static void blame_for_time(struct wf_receiver *receiver, const struct receiver_s
 
 void receiver_round_deadline(struct wf_timer *timer)
 {
-    struct wf_receiver *receiver =
-        (struct wf_receiver *)((char *)timer - offsetof(struct wf_receiver, deadline));
+    struct wf_receiver *receiver = WF_CONTAINER(timer, struct wf_receiver, deadline);
     const struct receiver_source *least = NULL;
     enum progress progress = NOT_VERIFIED;
     if (receiver->store.agreed != NULL) {

@@ -142,8 +142,7 @@ static void next_transport(struct receiver_source *source, enum wf_status status
 
 static void timer_fired(struct wf_timer *timer)
 {
-    struct receiver_source *source =
-        (struct receiver_source *)((char *)timer - offsetof(struct receiver_source, timer));
+    struct receiver_source *source = WF_CONTAINER(timer, struct receiver_source, timer);
     if (source->state == SOURCE_APART) {
         receiver_source_connect(source);
     } else {
@@ -392,8 +391,7 @@ static void take_import(struct receiver_source *source, struct receiver_import *
 
 void receiver_source_imported(struct wf_receiver *receiver, struct wf_msg *msg)
 {
-    struct receiver_import *open =
-        (struct receiver_import *)((char *)msg - offsetof(struct receiver_import, import.done));
+    struct receiver_import *open = WF_CONTAINER(msg, struct receiver_import, import.done);
     receiver->open_imports--;
     if (open->source != NULL) {
         take_import(open->source, open);

@@ -67,8 +67,7 @@ static void wait_for(struct sender_peer *peer, const char *name, uint64_t timeou
 
 static void waited_too_long(struct wf_timer *timer)
 {
-    struct sender_peer *peer =
-        (struct sender_peer *)((char *)timer - offsetof(struct sender_peer, timer));
+    struct sender_peer *peer = WF_CONTAINER(timer, struct sender_peer, timer);
     char text[WF_REASON_MAX];
     snprintf(text, sizeof text, "%s rank %u waited too long for %s",
              wf_side_name(peer->sender->rank->options.side), peer->sender->rank->options.rank,

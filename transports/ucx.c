@@ -351,12 +351,12 @@ static uint64_t host_hash(const char *host)
 
 static const char *describe(struct wf_transport *t)
 {
-    return UCX_CONTAINER(t, struct ucx, base)->description;
+    return WF_CONTAINER(t, struct ucx, base)->description;
 }
 
 static void close_ucx(struct wf_transport *t)
 {
-    struct ucx *ucx = UCX_CONTAINER(t, struct ucx, base);
+    struct ucx *ucx = WF_CONTAINER(t, struct ucx, base);
     WF_ASSERT(ucx->reader.reads == NULL && ucx->reader.imports == NULL);
     ucx_reader_close(ucx);
     ucx_source_close(ucx);

@@ -38,8 +38,6 @@ enum {
 #define UCX_SEND_SLACK_NS UINT64_C(1000000000) /* of a send after its reader gave up */
 #define UCX_WITHDRAW_NS UINT64_C(200000000)    /* that a withdrawal waits for readers to let go */
 
-#define UCX_CONTAINER(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
-
 struct ucx;
 
 /* A small message as it came, kept until it is acted upon. */

@@ -28,7 +28,7 @@ static void on_error(void *argument, ucp_ep_h ep, ucs_status_t status)
 static void process_ended(struct wf_watch *watch, unsigned events)
 {
     (void)events;
-    struct ucx_peer *peer = UCX_CONTAINER(watch, struct ucx_peer, exit);
+    struct ucx_peer *peer = WF_CONTAINER(watch, struct ucx_peer, exit);
     snprintf(peer->failure, sizeof peer->failure, "the source's process %llu ended",
              (unsigned long long)peer->handle.pid);
     ucx_peer_lose(peer);

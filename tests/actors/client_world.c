@@ -22,8 +22,7 @@ static enum wf_verdict keep_request(struct wf_actor *self, struct wf_msg *msg)
 
 static enum wf_verdict keep_senders(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct client_world *w =
-        (struct client_world *)((char *)self - offsetof(struct client_world, sender.actor));
+    struct client_world *w = WF_CONTAINER(self, struct client_world, sender.actor);
     keep_request(self, msg);
     if (msg->kind == WF_LOCAL_REVOKE && !w->keeps_revokes) {
         client_answer(w, &w->sender, WF_LOCAL_REVOKED, (const struct wf_local_msg *)msg, WF_OK);
@@ -86,8 +85,7 @@ static void on_server_frame(struct client_world *w, const struct wf_wire_msg *wi
 
 static enum wf_verdict on_server_message(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct client_world *w =
-        (struct client_world *)((char *)self - offsetof(struct client_world, server));
+    struct client_world *w = WF_CONTAINER(self, struct client_world, server);
     const struct wf_wire_msg *wire = (const struct wf_wire_msg *)msg;
     if (msg->kind == WF_WIRE_OPENED) {
         w->conn = wire->conn;

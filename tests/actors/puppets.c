@@ -27,7 +27,7 @@ void puppet_send(struct puppet *puppet, enum wf_frame_type type, const void *fie
 
 static void beat(struct wf_timer *timer)
 {
-    struct puppet *puppet = (struct puppet *)((char *)timer - offsetof(struct puppet, beat));
+    struct puppet *puppet = WF_CONTAINER(timer, struct puppet, beat);
     uint64_t now = wf_loop_now_ns(puppet->world->loop);
     if (!puppet->closed && !puppet->silent) {
         const struct wf_frame_heartbeat heartbeat = {.sequence = 1, .sent_ns = now};

@@ -151,7 +151,7 @@ static void on_request(struct liar *liar, const struct wf_frame *frame)
 
 static enum wf_verdict play(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct liar *liar = (struct liar *)((char *)self - offsetof(struct liar, actor));
+    struct liar *liar = WF_CONTAINER(self, struct liar, actor);
     struct wf_wire_msg *wire = (struct wf_wire_msg *)msg;
     if (msg->kind == WF_WIRE_OPENED) {
         liar->conn = wire->conn;

@@ -38,7 +38,7 @@ static void take_frame(struct caller *caller, const struct wf_wire_msg *msg)
 
 static enum wf_verdict take(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct caller *caller = (struct caller *)((char *)self - offsetof(struct caller, actor));
+    struct caller *caller = WF_CONTAINER(self, struct caller, actor);
     if (msg->kind == WF_WIRE_FRAME) {
         take_frame(caller, (struct wf_wire_msg *)msg);
     } else if (msg->kind == WF_WIRE_CLOSED) {

@@ -37,7 +37,7 @@ struct wf_handle world_fresh_handle(const struct world *world)
 
 static enum wf_verdict count_done(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct world *world = (struct world *)((char *)self - offsetof(struct world, actor));
+    struct world *world = WF_CONTAINER(self, struct world, actor);
     cr_assert(msg->kind == WF_READ_DONE || msg->kind == WF_IMPORT_DONE);
     (*(msg->kind == WF_READ_DONE ? &world->done_count : &world->import_count))++;
     return WF_KEEP;

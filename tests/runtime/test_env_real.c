@@ -419,8 +419,7 @@ Test(env_real, bytes_that_are_only_announced_cost_no_memory)
 
 static void stop_loop(struct wf_timer *timer)
 {
-    struct wire_world *w =
-        (struct wire_world *)((char *)timer - offsetof(struct wire_world, timer));
+    struct wire_world *w = WF_CONTAINER(timer, struct wire_world, timer);
     wf_loop_stop(w->loop[0]);
 }
 

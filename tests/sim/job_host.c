@@ -70,7 +70,7 @@ static void publish(struct job_rank *host)
 
 static void on_train_timer(struct wf_timer *timer)
 {
-    struct job_rank *host = (struct job_rank *)((char *)timer - offsetof(struct job_rank, timer));
+    struct job_rank *host = WF_CONTAINER(timer, struct job_rank, timer);
     if (host->must_publish) {
         publish(host);
     }
@@ -175,7 +175,7 @@ static void on_ended(void *user, struct wf_rank *rank, const struct wf_error *wh
 /* --- infer ------------------------------------------------------------------------------------ */
 static void on_quiesce_timer(struct wf_timer *timer)
 {
-    struct job_rank *host = (struct job_rank *)((char *)timer - offsetof(struct job_rank, timer));
+    struct job_rank *host = WF_CONTAINER(timer, struct job_rank, timer);
     host->serving = false;
     wf_rank_quiesced(host->rank);
 }

@@ -24,7 +24,7 @@ struct fixture {
 
 static enum wf_verdict take_import(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct fixture *f = (struct fixture *)((char *)self - offsetof(struct fixture, actor));
+    struct fixture *f = WF_CONTAINER(self, struct fixture, actor);
     cr_assert_eq(msg->kind, WF_IMPORT_DONE);
     f->imported = true;
     return WF_KEEP;

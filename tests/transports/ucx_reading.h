@@ -25,7 +25,7 @@ static bool stops_loop; /* for tests that let the loop sleep */
 
 static inline enum wf_verdict count_done(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct world *world = (struct world *)((char *)self - offsetof(struct world, actor));
+    struct world *world = WF_CONTAINER(self, struct world, actor);
     (*(msg->kind == WF_READ_DONE ? &world->done_count : &world->import_count))++;
     if (stops_loop) {
         wf_loop_stop(world->loop);

@@ -279,8 +279,7 @@ static void rank_stop(struct crowd_rank *own)
 
 static void give_up(struct wf_timer *timer)
 {
-    struct crowd_thread *thread =
-        (struct crowd_thread *)((char *)timer - offsetof(struct crowd_thread, watchdog));
+    struct crowd_thread *thread = WF_CONTAINER(timer, struct crowd_thread, watchdog);
     atomic_fetch_add(&thread->crowd->broken, 1);
     stop_server(thread->crowd);
     wf_loop_stop(thread->loop);

@@ -136,7 +136,7 @@ static void introduce(struct infer *r)
 
 static void connect_reader(struct wf_timer *timer)
 {
-    struct infer *r = (struct infer *)((char *)timer - offsetof(struct infer, reconnect));
+    struct infer *r = WF_CONTAINER(timer, struct infer, reconnect);
     struct wf_error error;
     if (r->process.env->ops->connect(r->process.env, &r->actor, r->options->reader_socket, &r->conn,
                                      &error) != WF_OK) {
@@ -221,7 +221,7 @@ static bool lookup(void *user, const char *name, struct wf_verify_live *live_out
 
 static void check_work(struct wf_job *job)
 {
-    struct infer *r = (struct infer *)((char *)job - offsetof(struct infer, check_job));
+    struct infer *r = WF_CONTAINER(job, struct infer, check_job);
     memset(&r->checked, 0, sizeof r->checked);
     r->check_status =
         wf_verify_rank(r->verify, r->live.step, lookup, r, &r->checked, &r->check_error);
@@ -274,7 +274,7 @@ static void start_check(struct infer *r)
 
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct infer *r = (struct infer *)((char *)self - offsetof(struct infer, actor));
+    struct infer *r = WF_CONTAINER(self, struct infer, actor);
     if (msg->kind == CHECK_DONE) {
         check_ended(r);
         return WF_KEEP;

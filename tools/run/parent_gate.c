@@ -95,7 +95,7 @@ void wf_parent_open_gate(struct parent *p)
 
 static void limit_work(struct wf_job *job)
 {
-    struct parent *p = (struct parent *)((char *)job - offsetof(struct parent, limit_job));
+    struct parent *p = WF_CONTAINER(job, struct parent, limit_job);
     wf_limit_measure(&p->limit);
 }
 

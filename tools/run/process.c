@@ -14,7 +14,7 @@
 
 static struct wf_process *of_gate(struct wf_watch *watch)
 {
-    return (struct wf_process *)((char *)watch - offsetof(struct wf_process, gate));
+    return WF_CONTAINER(watch, struct wf_process, gate);
 }
 
 static void signal_came(void *user)

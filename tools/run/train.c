@@ -70,7 +70,7 @@ static void send_note(struct train *t, struct wf_version version, uint64_t attem
  * checkpoint's dtype, otherwise from the checkpoint, as step_value is defined there. */
 static void step_work(struct wf_job *job)
 {
-    struct train *t = (struct train *)((char *)job - offsetof(struct train, step_job));
+    struct train *t = WF_CONTAINER(job, struct train, step_job);
     uint64_t target = t->step_target;
     bool in_place = target == t->current + 1;
     for (uint32_t i = 0; i < t->layout->tensor_count; i++) {
@@ -141,7 +141,7 @@ static void go_on(struct train *t)
 
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct train *t = (struct train *)((char *)self - offsetof(struct train, actor));
+    struct train *t = WF_CONTAINER(self, struct train, actor);
     WF_ASSERT(msg->kind == STEP_DONE);
     t->stepping = false;
     if (t->ended) {
