@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "models/copy.h"
+#include "runtime/splitmix.h"
 #include "transports/read_check.h"
 
 struct fault {
@@ -40,13 +41,9 @@ struct fault_read {
     uint64_t dst_offset;
 };
 
-/* splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators"). */
 static uint64_t draw(struct fault *fault, uint64_t n)
 {
-    uint64_t x = fault->random += UINT64_C(0x9E3779B97F4A7C15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return (x ^ (x >> 31)) % n;
+    return wf_splitmix64(&fault->random) % n;
 }
 
 /* --- ends ------------------------------------------------------------------------------------ */
