@@ -19,12 +19,6 @@ const struct world_kind *const world_kinds[] = {&world_shm_memfd,
 #endif
                                                 NULL};
 
-uint8_t world_byte(uint64_t i)
-{
-    /* As f32 and bf16 these bytes hold numbers, infinities and NaNs of all kinds. */
-    return (uint8_t)((i * UINT64_C(0x9E3779B97F4A7C15)) >> 45);
-}
-
 struct wf_handle world_fresh_handle(const struct world *world)
 {
     struct wf_handle handle = world->handle;

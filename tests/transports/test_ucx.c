@@ -85,7 +85,7 @@ Test(ucx, a_loop_sleeps_and_is_woken, .timeout = 60)
                 wf_loop_run(world.loop);
             }
             cr_assert_eq(reading.read.status, WF_OK, "%s", reading.read.text);
-            cr_assert_eq(target[BYTES - 1], byte_at((uint64_t)i * 1000 + BYTES - 1));
+            cr_assert_eq(target[BYTES - 1], world_byte((uint64_t)i * 1000 + BYTES - 1));
         }
         stops_loop = false;
         struct wf_loop_stats before = wf_loop_stats(world.loop);

@@ -13,11 +13,6 @@
 
 enum { MS = 1000000 };
 
-static inline uint8_t byte_at(uint64_t i)
-{
-    return (uint8_t)((i * UINT64_C(0x9E3779B97F4A7C15)) >> 45);
-}
-
 /* --- the reader's side -------------------------------------------------------------------------
  */
 
@@ -112,7 +107,7 @@ static inline void start(struct world *world, struct reading *reading, struct wf
 static inline void check_bytes(const uint8_t *target, uint64_t first, uint64_t bytes)
 {
     uint64_t i = 0;
-    while (i < bytes && target[i] == byte_at(first + i)) {
+    while (i < bytes && target[i] == world_byte(first + i)) {
         i++;
     }
     cr_assert_eq(i, bytes, "byte %llu", (unsigned long long)i);
