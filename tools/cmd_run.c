@@ -313,6 +313,7 @@ static int run_part(struct wf_run_setup *setup, struct arguments *arguments)
     struct wf_run_part part;
     struct wf_error error;
     char listen[WF_ADDRESS_MAX];
+    arguments->wish.token_file = parent->token_file;
     enum wf_status status = wf_run_part_find(setup, &arguments->wish, look_up, NULL, &part, &error);
     if (status == WF_OK && part.kind == WF_RUN_LEADER) {
         status = wf_reach_own(part.listen, listen, &error);
