@@ -61,7 +61,8 @@ static enum wf_status order_peers(struct wf_agreed *agreed, struct wf_error *err
         uint32_t *count = peer->side == WF_TRAIN ? &agreed->train_ranks : &agreed->infer_ranks;
         if (peer->rank != *count) {
             return wf_error_set(error, WF_PROTOCOL,
-                                "the member list has %s rank %llu where rank %u was expected",
+                                "the member list has %s rank %llu where rank %u was expected: "
+                                "use one version of weft everywhere",
                                 wf_side_name(peer->side), (unsigned long long)peer->rank, *count);
         }
         (*count)++;
@@ -130,14 +131,17 @@ static enum wf_status convert_peer(struct work *work, uint32_t index)
     wf_peer_who(peer, who);
     if (peer->group >= members->groups_count || members->groups[peer->group].side != peer->side) {
         return wf_error_set(work->error, WF_PROTOCOL,
-                            "%s belongs to group %llu, which is none of its side", who,
-                            (unsigned long long)peer->group);
+                            "%s belongs to group %llu, which is none of its side: use "
+                            "one version of weft everywhere",
+                            who, (unsigned long long)peer->group);
     }
     uint32_t world = wf_recipe_world(&work->recipes[peer->group]);
     if (peer->group_rank >= world) {
-        return wf_error_set(
-            work->error, WF_DISAGREE, "%s is number %llu of group %s, whose spec has %u ranks", who,
-            (unsigned long long)peer->group_rank, members->groups[peer->group].name, world);
+        return wf_error_set(work->error, WF_DISAGREE,
+                            "%s is number %llu of group %s, whose spec has %u ranks: "
+                            "start it with the job file of the others",
+                            who, (unsigned long long)peer->group_rank,
+                            members->groups[peer->group].name, world);
     }
     struct wf_layout *layout;
     enum wf_status status = derive(work, peer, &layout);

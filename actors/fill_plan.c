@@ -104,7 +104,8 @@ enum wf_status wf_fill_plan_check(const struct wf_agreed *agreed, const struct w
                 }
                 return wf_error_set(error, WF_UNSUPPORTED,
                                     "%s holds %s as %s, %s is needed: rounded twice it would be "
-                                    "another value",
+                                    "another value; let the trainers fill it, or give both one "
+                                    "dtype",
                                     who, model->params[op->param].name, wf_dtype_name(has),
                                     wf_dtype_name(needs));
             }

@@ -227,8 +227,8 @@ enum wf_status wf_handshake_confirm(struct wf_handshake *h, const struct wf_toke
     proof(h, token, by_acceptor, expected);
     if (proven->proof_len != sizeof expected || !wf_token_equal(proven->proof, expected)) {
         return wf_error_set(error, WF_REFUSED,
-                            "who answers there does not know the job's token: it is not of this "
-                            "job");
+                            "who answers there does not know the job's token: check the "
+                            "address, and that both have the same --token-file");
     }
     h->done = true;
     return WF_OK;

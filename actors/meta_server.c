@@ -472,8 +472,9 @@ static enum wf_status check_engines(const struct wf_server_options *o, struct wf
     for (uint32_t r = 0; r < o->infer_ranks; r++) {
         if (o->engine_of[r] >= o->engines) {
             return wf_error_set(error, WF_INVALID,
-                                "infer rank %" PRIu32 " is in engine %" PRIu32 " of %" PRIu32, r,
-                                o->engine_of[r], o->engines);
+                                "infer rank %" PRIu32 " is in engine %" PRIu32 " of %" PRIu32
+                                ": engines are numbered from 0",
+                                r, o->engine_of[r], o->engines);
         }
         has_rank[o->engine_of[r]] = true;
     }

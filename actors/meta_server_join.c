@@ -49,7 +49,8 @@ static enum wf_status check_identity(const struct wf_meta_server *server,
     const char *side = wf_side_name(hello->side);
     if (hello->rank >= count) {
         return wf_error_set(error, WF_REFUSED,
-                            "%s rank %" PRIu64 " was refused: this job has %s ranks 0 to %" PRIu32,
+                            "%s rank %" PRIu64 " was refused: this job has %s ranks 0 to %" PRIu32
+                            ": start it with the server's job file",
                             side, hello->rank, side, count - 1);
     }
     struct wf_server_rank *rank =
@@ -72,7 +73,7 @@ static enum wf_status check_identity(const struct wf_meta_server *server,
         if (rank->retired[i] == hello->incarnation) {
             return wf_error_set(error, WF_STALE,
                                 "this process was replaced as %s rank %" PRIu64 " by pid %" PRIu64
-                                " on host %s",
+                                " on host %s: end it",
                                 side, hello->rank, rank->pid, rank->host);
         }
     }
@@ -145,7 +146,9 @@ static enum wf_status join_group(struct wf_meta_server *server, const struct wf_
         return WF_OK;
     }
     if (server->group_count == WF_ENGINES_MAX) {
-        return wf_error_set(error, WF_NO_RESOURCE, "more than %d groups", WF_ENGINES_MAX);
+        return wf_error_set(error, WF_NO_RESOURCE,
+                            "more than %d groups: give engines of one spec one group",
+                            WF_ENGINES_MAX);
     }
     server->groups = realloc(server->groups, (server->group_count + 1) * sizeof server->groups[0]);
     WF_ASSERT(server->groups != NULL);

@@ -110,7 +110,9 @@ static enum wf_status import_memfd(struct shm_remote *remote, int fd, uint64_t o
 {
     uint64_t len_bytes = remote->base.len_bytes;
     if (fd < 0) {
-        return wf_error_set(error, WF_PROTOCOL, "a memfd region came without its descriptor");
+        return wf_error_set(error, WF_PROTOCOL,
+                            "a memfd region came without its descriptor: its "
+                            "source has to be reached by a unix address");
     }
     enum wf_status status = check_size(fd, offset, len_bytes, error);
     if (status == WF_OK) {
