@@ -460,39 +460,45 @@ static enum progress progress_of(const struct receiver_source *source, uint32_t 
 static void blame_for_time(struct wf_receiver *receiver, const struct receiver_source *source,
                            enum progress progress)
 {
-    double seconds = (double)(receiver->deadline_ns - receiver->started_ns) / 1e9;
+    const double seconds = (double)(receiver->deadline_ns - receiver->started_ns) / 1e9;
+    const unsigned reader = receiver->rank->options.rank; /* it may be its connection alone */
     char version[WF_VERSION_TEXT], box[WF_OBJECT_MAX];
     version_text(receiver, version);
     switch (progress) {
     case NOT_ASKED:
         receiver_fail(receiver, source, WF_TIMED_OUT, "",
-                      "could not be read from within %.2g s for version %s: it %.200s", seconds,
-                      version, source->why[0] != '\0' ? source->why : "did not answer");
+                      "could not be read from by infer rank %u within %.2g s for version %s: it "
+                      "%.200s",
+                      reader, seconds, version,
+                      source->why[0] != '\0' ? source->why : "did not answer");
         break;
     case NOT_GRANTED:
-        receiver_fail(receiver, source, WF_TIMED_OUT, "", "did not grant version %s within %.2g s",
-                      version, seconds);
+        receiver_fail(receiver, source, WF_TIMED_OUT, "",
+                      "did not grant version %s to infer rank %u within %.2g s", version, reader,
+                      seconds);
         break;
     case NOT_READ:
         box_text(source, source->read.failed_op, box);
         receiver_fail(receiver, source, WF_TIMED_OUT, box,
-                      "could not be read in time: %s of version %s did not arrive within %.2g s",
-                      box[0] != '\0' ? box : "a box", version, seconds);
+                      "could not be read in time: %s of version %s did not reach infer rank %u "
+                      "within %.2g s",
+                      box[0] != '\0' ? box : "a box", version, reader, seconds);
         break;
     case NO_DIGEST:
         receiver_fail(receiver, source, WF_TIMED_OUT, "",
-                      "did not send its digest of version %s within %.2g s", version, seconds);
+                      "did not send infer rank %u its digest of version %s within %.2g s", reader,
+                      version, seconds);
         break;
     case NOT_NAMED:
         receiver_fail(receiver, source, WF_DIGEST, "its edge",
-                      "has another digest of version %s than what arrived, and did not list its "
-                      "chunks within %.2g s",
-                      version, seconds);
+                      "has another digest of version %s than what reached infer rank %u, and did "
+                      "not list its chunks within %.2g s",
+                      version, reader, seconds);
         break;
     default:
         receiver_fail(receiver, source, WF_TIMED_OUT, "",
                       "sent version %s, but infer rank %u did not verify it within %.2g s", version,
-                      receiver->rank->options.rank, seconds);
+                      reader, seconds);
     }
 }
 

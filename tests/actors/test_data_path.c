@@ -271,8 +271,9 @@ Test(data_path, a_grant_that_does_not_come_is_named)
     read_version(&stage, 0, &key, 1000);
     struct wf_local_msg *done = read_done(&stage, 0);
     cr_assert_eq(done->status, WF_TIMED_OUT, "%s", done->error.text);
-    cr_assert_str_eq(done->error.text,
-                     "train rank 1 (host here) did not grant version 1.1.1 within 1 s");
+    cr_assert_str_eq(
+        done->error.text,
+        "train rank 1 (host here) did not grant version 1.1.1 to infer rank 0 within 1 s");
     cr_assert_str_eq(done->culprit.host, "here");
     stage_drop(done);
     stage_close(&stage);

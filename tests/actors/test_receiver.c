@@ -205,7 +205,7 @@ static const struct {
     enum wf_status status;
     const char *says;
 } rows[] = {
-    {"is silent", LIE_SILENT, WF_TIMED_OUT, "could not be read from within 1 s"},
+    {"is silent", LIE_SILENT, WF_TIMED_OUT, "could not be read from by infer rank 0 within 1 s"},
     {"refuses", LIE_REFUSES, WF_REFUSED, "not today"},
     {"sends no frame", LIE_NOT_A_FRAME, WF_PROTOCOL, ""},
     {"plays the server", LIE_SERVERS_FRAME, WF_PROTOCOL, "heartbeat frame that cannot come now"},

@@ -57,7 +57,7 @@ def case_faults():
     """Reads that are late, fail or vanish end their attempt by name and deadline; the next attempt commits."""
     with Work() as work:
         rows = (("delay", "delay: 300ms", 0, ""), ("fail", "at: 2", 1, "a fault on purpose"),
-                ("drop", "at: 2", 1, "did not arrive"))
+                ("drop", "at: 2", 1, "did not reach infer rank"))
         for kind, more, aborts, says in rows:
             more = more if "at:" in more else more + ", at: 2"
             job = work.job(name=kind, extra=f"faults: [{{kind: {kind}, {more}, ranks: [0]}}]\ntimeouts: {{round: 2s}}\n")
