@@ -7,7 +7,6 @@
  * are delivered keep their bounds, and in the end no descriptor and no memory of the connection is
  * left.
  */
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +17,7 @@
 #include "runtime/env.h"
 #include "runtime/loop.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/runtime/descriptors.h"
 
 enum { IDLE_TURNS = 8, HELD_MAX = 400 };
 enum listener_kind { OPEN_TO_ALL, GUARDED, GUARDED_WITH_FOREIGN, LISTENERS };
@@ -31,19 +31,9 @@ struct target {
     struct wf_wire_msg *held[HELD_MAX];
     size_t held_count;
     uint64_t open;
-    int spare_fd, descriptors;
+    int spare_fd;
+    unsigned descriptors;
 };
-
-static int count_descriptors(void)
-{
-    int count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    while (readdir(folder) != NULL) {
-        count++;
-    }
-    closedir(folder);
-    return count;
-}
 
 static void release_held(struct target *target)
 {
@@ -122,7 +112,7 @@ static struct target *target_new(void)
             (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(bound) - strlen("unix:"));
     }
     target->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    target->descriptors = count_descriptors();
+    target->descriptors = open_descriptors();
     return target;
 }
 
@@ -184,7 +174,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     release_held(target);
     settle(target);
     WF_ASSERT(target->open == 0);
-    WF_ASSERT(count_descriptors() == target->descriptors);
+    WF_ASSERT(open_descriptors() == target->descriptors);
     return 0;
 }
 
