@@ -3,14 +3,9 @@
 
 Each case is a function named case_*. Those over UCX are skipped (exit 77) where this build or this host has none.
 """
-import os
 import sys
 
 from e2e import LLAMA, QWEN, Work, check, kill_case, main, run, weft
-
-# Where the sanitizer looks for leaks at a rank's end, UCX's threads are ending too, and its tracer has crashed on one
-# (signal 11 in LeakSanitizer itself). The transport's own tests look for leaks.
-os.environ["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
 
 UCX = "transport: {prefer: ucx, ucx: {TLS: tcp}}\n"
 
