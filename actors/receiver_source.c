@@ -420,14 +420,15 @@ static void take_frame(struct receiver_source *source, const struct wf_frame *fr
 {
     struct wf_error error = {.status = WF_OK};
     enum wf_status status = WF_OK;
-    bool setting_up = source->state == SOURCE_GREETED;
+    /* When all is here, one more place or region is refused by the same sentences. */
+    bool greeted = source->state == SOURCE_GREETED || source->state == SOURCE_READY;
     if (frame->type == WF_FRAME_peer_refused) {
         take_refusal(source, &frame->peer_refused);
     } else if (source->state == SOURCE_CONNECTING) {
         status = shake_hands(source, frame, &error);
-    } else if (frame->type == WF_FRAME_peer_places && setting_up) {
+    } else if (frame->type == WF_FRAME_peer_places && greeted) {
         status = take_places(source, &frame->peer_places, &error);
-    } else if (frame->type == WF_FRAME_peer_region && setting_up) {
+    } else if (frame->type == WF_FRAME_peer_region && greeted) {
         status = take_region(source, &frame->peer_region, fd, &error);
     } else if (source->state == SOURCE_READY) {
         receiver_round_frame(source, frame);
