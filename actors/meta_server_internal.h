@@ -28,6 +28,7 @@ enum {
     WF_PUBLISHED_MAX = 2,     /* versions of a train rank that wait: snapshot slots */
     WF_RETIRED_MAX = 8,       /* replaced incarnations remembered for each rank */
     WF_LEASE_MARGIN_PART = 8, /* the server's margin: a lease's 8th, for clocks that drift */
+    WF_VOTE_MARGIN_PART = 8,  /* a round's 8th, for votes of readers whose time has run out */
     WF_PEER_TEXT = 64,        /* bytes of an address in a log line */
 };
 

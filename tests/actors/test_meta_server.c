@@ -140,6 +140,19 @@ Test(meta_server, who_does_not_vote_in_time_is_named)
     puppet_expect(b, WF_FRAME_abort);
 }
 
+Test(meta_server, who_runs_out_of_time_may_name_whom_it_waited_for)
+{
+    world_open(&w, 1, 1, NULL);
+    world_start(&w);
+    struct puppet *a = world_infer(&w, 0);
+    puppet_publish(world_train(&w), 1);
+    struct wf_round_key key = puppet_open(a);
+    world_run(&w, 2050 * PUPPET_MS); /* the round's time, and its vote's way */
+    puppet_vote(a, key, false);
+    const struct wf_frame *frame = puppet_expect(a, WF_FRAME_abort);
+    cr_assert_str_eq(frame->abort.culprit.reason, "did not like it");
+}
+
 Test(meta_server, only_the_exact_key_counts)
 {
     world_open(&w, 1, 1, NULL);
