@@ -61,7 +61,8 @@ static enum wf_status order_peers(struct wf_agreed *agreed, struct wf_error *err
         uint32_t *count = peer->side == WF_TRAIN ? &agreed->train_ranks : &agreed->infer_ranks;
         if (peer->rank != *count) {
             return wf_error_set(error, WF_PROTOCOL,
-                                "the member list has %s rank %llu where rank %u was expected",
+                                "the member list has %s rank %llu where rank %u was expected: "
+                                "use one version of weft everywhere",
                                 wf_side_name(peer->side), (unsigned long long)peer->rank, *count);
         }
         (*count)++;
@@ -130,14 +131,17 @@ static enum wf_status convert_peer(struct work *work, uint32_t index)
     wf_peer_who(peer, who);
     if (peer->group >= members->groups_count || members->groups[peer->group].side != peer->side) {
         return wf_error_set(work->error, WF_PROTOCOL,
-                            "%s belongs to group %llu, which is none of its side", who,
-                            (unsigned long long)peer->group);
+                            "%s belongs to group %llu, which is none of its side: use "
+                            "one version of weft everywhere",
+                            who, (unsigned long long)peer->group);
     }
     uint32_t world = wf_recipe_world(&work->recipes[peer->group]);
     if (peer->group_rank >= world) {
-        return wf_error_set(
-            work->error, WF_DISAGREE, "%s is number %llu of group %s, whose spec has %u ranks", who,
-            (unsigned long long)peer->group_rank, members->groups[peer->group].name, world);
+        return wf_error_set(work->error, WF_DISAGREE,
+                            "%s is number %llu of group %s, whose spec has %u ranks: "
+                            "start it with the job file of the others",
+                            who, (unsigned long long)peer->group_rank,
+                            members->groups[peer->group].name, world);
     }
     struct wf_layout *layout;
     enum wf_status status = derive(work, peer, &layout);
@@ -185,8 +189,7 @@ static enum wf_status convert(struct work *work)
 
 static void run_job(struct wf_job *job)
 {
-    struct wf_converter *converter =
-        (struct wf_converter *)((char *)job - offsetof(struct wf_converter, job));
+    struct wf_converter *converter = WF_CONTAINER(job, struct wf_converter, job);
     struct work work = {
         .rank = converter->rank, .agreed = converter->agreed, .error = &converter->error};
     converter->status = convert(&work);
@@ -232,8 +235,7 @@ static void finish(struct wf_converter *converter)
 
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct wf_converter *converter =
-        (struct wf_converter *)((char *)self - offsetof(struct wf_converter, actor));
+    struct wf_converter *converter = WF_CONTAINER(self, struct wf_converter, actor);
     if (msg->kind == CONVERTED) {
         finish(converter);
         return WF_KEEP;

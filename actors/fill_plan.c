@@ -1,6 +1,7 @@
 /* fill_plan.c - who takes part in a fill from a replica: its engine's ranks stand where a plan has
  * train ranks, the ranks that lack the version where it has infer ranks. Both ends make this from
- * the job's members and OPEN, and plan it as any other. */
+ * the job's members and OPEN, and plan it as any other. In a fill from the store, which each rank
+ * reads for itself, the store is the only source and that rank the only target. */
 #include <stdlib.h>
 
 #include "actors/planned.h"
@@ -40,18 +41,24 @@ static void add(struct wf_agreed *agreed, const struct wf_agreed *job, uint32_t 
     agreed->layouts[at] = job->layouts[index];
 }
 
-struct wf_agreed *wf_agreed_for_fill(struct wf_agreed *job, uint64_t engine,
-                                     const struct wf_el_member *members, uint32_t member_count)
+static struct wf_agreed *new_fill(struct wf_agreed *job, uint32_t members_max)
 {
-    uint32_t first = job->train_ranks, end = first + job->infer_ranks;
     struct wf_agreed *agreed = wf_agreed_new();
     agreed->base = wf_agreed_hold(job);
-    agreed->peers = calloc(job->infer_ranks, sizeof *agreed->peers);
-    agreed->layouts = calloc(job->infer_ranks, sizeof(struct wf_layout *));
+    agreed->peers = calloc(members_max, sizeof *agreed->peers);
+    agreed->layouts = calloc(members_max, sizeof(struct wf_layout *));
     WF_ASSERT(agreed->peers != NULL && agreed->layouts != NULL);
     agreed->members.members.term = job->members.members.term;
     agreed->members.members.epoch = job->members.members.epoch;
     agreed->members.members.peers = agreed->peers;
+    return agreed;
+}
+
+struct wf_agreed *wf_agreed_for_fill(struct wf_agreed *job, uint64_t engine,
+                                     const struct wf_el_member *members, uint32_t member_count)
+{
+    uint32_t first = job->train_ranks, end = first + job->infer_ranks;
+    struct wf_agreed *agreed = new_fill(job, job->infer_ranks);
     for (uint32_t i = first; i < end; i++) {
         if (job->members.members.peers[i].engine == engine) {
             add(agreed, job, i);
@@ -68,6 +75,17 @@ struct wf_agreed *wf_agreed_for_fill(struct wf_agreed *job, uint64_t engine,
     return agreed;
 }
 
+struct wf_agreed *wf_agreed_for_store(struct wf_agreed *job, uint64_t rank)
+{
+    struct wf_agreed *agreed = new_fill(job, 2);
+    agreed->of_store = true;
+    agreed->members.members.peers_count = 1;
+    agreed->train_ranks = 1;
+    add(agreed, job, job->train_ranks + (uint32_t)rank);
+    agreed->infer_ranks = 1;
+    return agreed;
+}
+
 enum wf_status wf_fill_plan_check(const struct wf_agreed *agreed, const struct wf_model *model,
                                   struct wf_error *error)
 {
@@ -80,11 +98,14 @@ enum wf_status wf_fill_plan_check(const struct wf_agreed *agreed, const struct w
             enum wf_dtype has = src->tensors[op->src_tensor].dtype;
             enum wf_dtype needs = dst->tensors[op->dst_tensor].dtype;
             if (has != needs) {
-                char who[WF_WHO_MAX];
-                wf_peer_who(&agreed->peers[edge->src_rank], who);
+                char who[WF_WHO_MAX] = "the folder of the version";
+                if (!agreed->of_store) {
+                    wf_peer_who(&agreed->peers[edge->src_rank], who);
+                }
                 return wf_error_set(error, WF_UNSUPPORTED,
                                     "%s holds %s as %s, %s is needed: rounded twice it would be "
-                                    "another value",
+                                    "another value; let the trainers fill it, or give both one "
+                                    "dtype",
                                     who, model->params[op->param].name, wf_dtype_name(has),
                                     wf_dtype_name(needs));
             }

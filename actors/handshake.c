@@ -59,6 +59,17 @@ static void proof(const struct wf_handshake *h, const struct wf_token *token, co
     wf_token_hash(token, t.bytes, t.len, out);
 }
 
+enum wf_status wf_protocol_check(uint64_t min, uint64_t max, struct wf_error *error)
+{
+    if (min <= WF_PROTOCOL_MAX && max >= WF_PROTOCOL_MIN) {
+        return WF_OK;
+    }
+    return wf_error_set(error, WF_PROTOCOL,
+                        "protocol versions %" PRIu64 " to %" PRIu64
+                        " are spoken there, %d to %d here: use the same Weft on both sides",
+                        min, max, WF_PROTOCOL_MIN, WF_PROTOCOL_MAX);
+}
+
 /* --- the accepting side ----------------------------------------------------------------------- */
 static void finish(struct wf_handshake *h, struct wf_env *env, uint64_t conn)
 {
@@ -85,8 +96,7 @@ static void name_of(const struct wf_frame_prove *prove, char name_out[48])
     if (prove->role == WF_ROLE_OBSERVER) {
         snprintf(name_out, 48, "an observer");
     } else {
-        snprintf(name_out, 48, "%s rank %" PRIu64, prove->side == WF_TRAIN ? "train" : "infer",
-                 prove->rank);
+        snprintf(name_out, 48, "%s rank %" PRIu64, wf_side_name(prove->side), prove->rank);
     }
 }
 
@@ -97,11 +107,9 @@ static enum wf_status check_prove(struct wf_handshake *h, const struct wf_token 
     uint8_t expected[WF_TOKEN_BYTES];
     char name[48];
     name_of(p, name);
-    if (p->proto_min > WF_PROTOCOL_MAX || p->proto_max < WF_PROTOCOL_MIN) {
-        return wf_error_set(error, WF_PROTOCOL,
-                            "protocol versions %" PRIu64 " to %" PRIu64
-                            " are spoken there, %d to %d here: use the same Weft on both sides",
-                            p->proto_min, p->proto_max, WF_PROTOCOL_MIN, WF_PROTOCOL_MAX);
+    enum wf_status status = wf_protocol_check(p->proto_min, p->proto_max, error);
+    if (status != WF_OK) {
+        return status;
     }
     bool any = p->role == WF_ROLE_OBSERVER && p->job[0] == '\0';
     if (!any && strcmp(p->job, job) != 0) {
@@ -180,12 +188,9 @@ enum wf_status wf_handshake_answer(struct wf_handshake *h, struct wf_env *env, u
                                    const struct wf_frame_challenge *challenge,
                                    const struct wf_frame_prove *who, struct wf_error *error)
 {
-    if (challenge->proto_min > WF_PROTOCOL_MAX || challenge->proto_max < WF_PROTOCOL_MIN) {
-        return wf_error_set(error, WF_PROTOCOL,
-                            "protocol versions %" PRIu64 " to %" PRIu64
-                            " are spoken there, %d to %d here: use the same Weft on both sides",
-                            challenge->proto_min, challenge->proto_max, WF_PROTOCOL_MIN,
-                            WF_PROTOCOL_MAX);
+    enum wf_status status = wf_protocol_check(challenge->proto_min, challenge->proto_max, error);
+    if (status != WF_OK) {
+        return status;
     }
     *h = (struct wf_handshake){.challenge = *challenge, .prove = *who};
     h->prove.proto_min = WF_PROTOCOL_MIN;
@@ -222,8 +227,8 @@ enum wf_status wf_handshake_confirm(struct wf_handshake *h, const struct wf_toke
     proof(h, token, by_acceptor, expected);
     if (proven->proof_len != sizeof expected || !wf_token_equal(proven->proof, expected)) {
         return wf_error_set(error, WF_REFUSED,
-                            "who answers there does not know the job's token: it is not of this "
-                            "job");
+                            "who answers there does not know the job's token: check the "
+                            "address, and that both have the same --token-file");
     }
     h->done = true;
     return WF_OK;

@@ -30,6 +30,9 @@ struct wf_handshake {
     struct wf_frame_prove prove; /* when done with a token: who the connector has shown to be */
 };
 
+/* PROTOCOL unless the other end's range of protocol versions and this one's have one in common. */
+enum wf_status wf_protocol_check(uint64_t min, uint64_t max, struct wf_error *error);
+
 /* --- the accepting side: `job` and `token` are its own -----------------------------------------
  */
 /* Sends CHALLENGE. Without a token it is done and the connection trusted. */

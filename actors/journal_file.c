@@ -98,7 +98,9 @@ enum wf_status wf_journal_file_append(struct wf_journal_file *file,
                                       struct wf_error *error)
 {
     if (file->failed) {
-        return wf_error_set(error, WF_IO, "an earlier write to the journal failed");
+        return wf_error_set(error, WF_IO,
+                            "an earlier write to the journal failed: start "
+                            "the server again when the disk is well");
     }
     uint8_t *bytes = NULL;
     size_t len = 0;

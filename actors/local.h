@@ -13,8 +13,9 @@
  *   MetaClient --PLAN--> Converter -> Planner, answered by PLANNED
  *   MetaClient --PLAN_FILL(agreed)--> Planner, answered by FILL_PLANNED to the MetaClient alone
  *
- * A fill from a replica has a plan of its own, which READ and GRANT bring: the source's Sender has
- * no other, the reader's Receiver goes back to the job's after the round.
+ * A fill from a replica or from the store has a plan of its own, which READ and GRANT bring: the
+ * source's Sender has no other, the reader's Receiver goes back to the job's after the round. A
+ * store needs no grant.
  *
  * Of READ and FLIP at most one is outstanding. A READ gets exactly one READ_DONE, unless STOP
  * overtakes it: then STOPPED alone. STOP never comes during a FLIP. Answers repeat the key. GRANT
@@ -53,6 +54,7 @@ struct wf_agreed {
     uint32_t references;
     struct wf_agreed *base;   /* fill: the job's, which owns the layouts */
     struct wf_el_peer *peers; /* fill: memory behind members.peers */
+    bool of_store;            /* fill from the store: one source, which is no rank */
     struct wf_model *model;   /* NULL when borrowed from options */
     struct wf_frame members;  /* peers[] with addresses and incarnations; owns */
     struct wf_plan *plan;

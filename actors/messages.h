@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "actors/round.h"
+#include "actors/store.h"
 #include "models/recipe.h"
 #include "runtime/env.h"
 #include "runtime/status.h"
@@ -149,7 +150,8 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
     F(KEY, round, 0) F(TEXT, label, WF_LABEL_MAX) F(U64, policy, 3) F(U64, fill, 1) \
     F(U64, deadline_ns, UINT64_MAX) /* from receipt */                              \
     F(LIST, members, member, WF_RANKS_MAX)                                          \
-    F(U64, source, WF_ENGINES_MAX) /* of a fill: 0 the train side, n + 1 engine n */
+    /* of a fill: 0 the train side, n + 1 engine n, WF_SOURCE_STORE each reader's own store */ \
+    F(U64, source, WF_SOURCE_STORE)
 /* To the in_place members of a unit, when all of them are paused: reading may begin. */
 #define WF_FIELDS_permit(F) F(KEY, round, 0) F(U64, deadline_ns, UINT64_MAX) /* from receipt */
 /* Train ranks vote only no: "what this round wants to read is gone". */
@@ -175,6 +177,9 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
  * GENERATION. Otherwise it ends. Answered by TOLD. */
 #define WF_FIELDS_round_aborted(F) F(KEY, round, 0) F(U64, again, 1) F(CULPRIT, culprit, 0)
 #define WF_FIELDS_told(F) F(KEY, round, 0)
+/* From a rank that puts versions where fills may read them (actors/store.h): `version` lies there
+ * now, or (`writing`) is being written; none: nothing does. */
+#define WF_FIELDS_stored(F) F(VERSION, version, 0) F(U64, writing, 1)
 /* A rank's own account of a version: phases for the timeline, counts of the demo's checks. */
 #define WF_FIELDS_note(F)                                                                       \
     F(U64, side, 2) F(U64, rank, WF_RANKS_MAX) F(U64, engine, WF_ENGINES_MAX)                   \
@@ -195,7 +200,7 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
     F(U64, decide_ns, UINT64_MAX) F(U64, flip_ns, UINT64_MAX) F(U64, total_ns, UINT64_MAX)     \
     F(U64, pause_ns, UINT64_MAX) F(U64, digest_mismatches, UINT64_MAX)                         \
     F(LIST, transports, transport, 16) F(LIST, engines, unit, WF_ENGINES_MAX)                  \
-    F(U64, source, WF_ENGINES_MAX) /* as in OPEN */
+    F(U64, source, WF_SOURCE_STORE) /* as in OPEN */
 /* To observers: one line of what is going on now (progress). */
 #define WF_FIELDS_progress(F)                                                           \
     F(TEXT, phase, 32) F(KEY, round, 0) F(U64, done, UINT64_MAX) F(U64, of, UINT64_MAX) \
@@ -256,7 +261,7 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
     X(vote, 13) X(decide, 14) X(quiesced, 15) X(flip, 16) X(flipped, 17) X(resume, 18)          \
     X(resumed, 19) X(abort, 20) X(aborted, 21) X(released, 22) X(round_aborted, 23) X(note, 24) \
     X(plan_report, 25) X(round_report, 26) X(progress, 27) X(leave, 28) X(joined, 29)           \
-    X(told, 30) X(prove, 31) X(proven, 32) X(permit, 33)                                        \
+    X(told, 30) X(prove, 31) X(proven, 32) X(permit, 33) X(stored, 34)                          \
     X(peer_hello, 40) X(peer_region, 41) X(peer_places, 42) X(grant_request, 43)                \
     X(grant, 44) X(digest_request, 45) X(digest, 46) X(chunks_request, 47) X(chunks, 48)        \
     X(peer_refused, 49) X(presence, 60) X(status_request, 70) X(status, 71)

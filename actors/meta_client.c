@@ -55,6 +55,7 @@ void wf_client_remember_round(struct wf_meta_client *client, const struct wf_fra
     client->round_members = NULL;
     client->round_member_count = open->members_count;
     client->round = open->round;
+    memcpy(client->round_label, open->label, sizeof client->round_label);
     if (open->members_count > 0) {
         size_t bytes = open->members_count * sizeof open->members[0];
         client->round_members = malloc(bytes);
@@ -132,6 +133,9 @@ void wf_client_joined(struct wf_meta_client *client)
         wf_client_train_joined(client);
     }
     send_note(client);
+    if (client->stores) {
+        wf_client_send(client, WF_FRAME_stored, &client->stored);
+    }
 }
 
 static void on_welcome(struct wf_meta_client *client, const struct wf_frame_welcome *welcome)
@@ -392,6 +396,13 @@ void wf_client_note(struct wf_meta_client *client, const struct wf_frame_note *n
     send_note(client);
 }
 
+void wf_client_stored(struct wf_meta_client *client, struct wf_version version, bool writing)
+{
+    client->stores = true;
+    client->stored = (struct wf_frame_stored){.version = version, .writing = writing};
+    wf_client_send(client, WF_FRAME_stored, &client->stored);
+}
+
 struct wf_version wf_client_live(const struct wf_meta_client *client)
 {
     return client->live;
@@ -417,6 +428,7 @@ void wf_meta_client_close(struct wf_meta_client *client)
 {
     say_goodbye(client);
     client->closing = client->ended = true;
+    wf_client_doubt_end(client);
     wf_timer_cancel(client->loop, &client->retry);
     wf_timer_cancel(client->loop, &client->beat);
     if (client->conn != 0) {

@@ -1,5 +1,5 @@
 /* meta_client_fill.c - a fill from a replica: the plan of its own that both ends make, and the part
- * of the engine that is read from.
+ * of the engine that is read from; and a fill from the store, which only has readers.
  *
  * A source rank does not read, vote yes, pause or flip in such a round; it only lets its live
  * memory be read. It may do so until it hears of another round: until then nothing it would obey
@@ -12,6 +12,7 @@
 
 #include "actors/meta_client_internal.h"
 #include "actors/planned.h"
+#include "actors/store.h"
 
 bool wf_client_fill_is_source(const struct wf_meta_client *client, const struct wf_frame_open *open)
 {
@@ -37,6 +38,7 @@ void wf_client_fill_want(struct wf_meta_client *client, const struct wf_frame_op
     wf_client_fill_drop(client);
     fill->wanted = true;
     fill->round = open->round;
+    fill->from_store = open->source == WF_SOURCE_STORE;
     fill->engine = open->source - 1;
     fill->members = malloc(bytes + 1);
     WF_ASSERT(fill->members != NULL);
@@ -44,6 +46,12 @@ void wf_client_fill_want(struct wf_meta_client *client, const struct wf_frame_op
         memcpy(fill->members, open->members, bytes);
     }
     fill->member_count = open->members_count;
+    if (fill->from_store && client->rank->options.store == NULL) {
+        wf_error_set(&fill->error, WF_UNSUPPORTED,
+                     "was told of no folder in which versions lie: give files.folder");
+        fill->planned = true;
+        fill->wanted = false;
+    }
     wf_client_fill_plan(client);
 }
 
@@ -55,7 +63,9 @@ void wf_client_fill_plan(struct wf_meta_client *client)
     }
     struct wf_local_msg *local = wf_local_msg_new(WF_LOCAL_PLAN_FILL, &client->actor);
     local->agreed =
-        wf_agreed_for_fill(client->agreed, fill->engine, fill->members, fill->member_count);
+        fill->from_store
+            ? wf_agreed_for_store(client->agreed, client->rank->options.rank)
+            : wf_agreed_for_fill(client->agreed, fill->engine, fill->members, fill->member_count);
     fill->wanted = false;
     client->fill_planning = true;
     wf_send(wf_planner_actor(client->rank->planner), &local->msg);

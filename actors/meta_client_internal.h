@@ -45,14 +45,22 @@ struct wf_client_tell {
     struct wf_culprit culprit;
 };
 
-/* The newest fill from a replica that this rank takes part in. */
+/* A published version whose trainer has a deadline of its own; version none: free. */
+struct wf_client_doubt {
+    struct wf_meta_client *client;
+    struct wf_version version;
+    struct wf_timer timer;
+};
+
+/* The newest fill from a replica, or from the store, that this rank takes part in. */
 struct wf_client_fill {
     bool wanted;  /* its plan is to be made */
     bool planned; /* and was: `agreed`, or why not */
     bool source;  /* this rank's engine is read from; otherwise it reads */
     bool granted; /* source: peers may read */
+    bool from_store;
     struct wf_round_key round;
-    uint64_t engine; /* that is read from */
+    uint64_t engine; /* that is read from, if it is one */
     struct wf_el_member *members;
     uint32_t member_count;
     struct wf_agreed *agreed;
@@ -93,6 +101,7 @@ struct wf_meta_client {
     /* --- memory of rounds: what HELLO reports */
     uint64_t state; /* enum wf_rank_state or enum wf_train_state */
     struct wf_round_key round;
+    char round_label[WF_LABEL_MAX]; /* the user's; "": a fill, or only its key is known */
     struct wf_el_member *round_members;
     uint32_t round_member_count;
     struct wf_version live, committed;
@@ -125,6 +134,7 @@ struct wf_meta_client {
     char published_label[WF_LABEL_MAX];
     bool idle;
     struct wf_client_slot slots[WF_SLOTS];
+    struct wf_client_doubt doubts[WF_SLOTS]; /* as many versions can wait for their outcome */
     bool granted;
     uint32_t granted_slot;
     uint32_t revokes_out; /* REVOKEs that the Sender has not answered */
@@ -135,6 +145,10 @@ struct wf_meta_client {
     struct wf_frame_note note; /* its list is own memory */
     uint64_t note_term;        /* whose server got it; 0: none yet */
     bool has_note;
+
+    /* --- versions that its host puts where fills can read them */
+    bool stores;
+    struct wf_frame_stored stored; /* what it told last */
 
     /* --- the end */
     bool closing, ended; /* closing: waits until nothing can land; ended: the hook was called */
@@ -205,6 +219,15 @@ bool wf_client_train_frame(struct wf_meta_client *client, struct wf_frame *frame
 void wf_client_train_local(struct wf_meta_client *client, struct wf_local_msg *local);
 void wf_client_train_joined(struct wf_meta_client *client); /* tells again what waits */
 
+/* --- meta_client_doubt.c -------------------------------------------------------------------------
+ */
+/* `version` was published; its host is told if it is not over within that time (0: never). */
+void wf_client_doubt_watch(struct wf_meta_client *client, struct wf_version version,
+                           uint64_t within_ns);
+/* The host is about to be told of its end: it and older ones are in doubt no more. */
+void wf_client_doubt_settle(struct wf_meta_client *client, struct wf_version version);
+void wf_client_doubt_end(struct wf_meta_client *client); /* of all of them */
+
 /* --- meta_client_tell.c --------------------------------------------------------------------------
  */
 /* At once, or when the Sender has answered every REVOKE. */
@@ -215,10 +238,11 @@ void wf_client_revoked(struct wf_meta_client *client);
 /* --- for rank.c: the facade's calls --------------------------------------------------------------
  */
 enum wf_status wf_client_publish(struct wf_meta_client *client, uint64_t step, const char *label,
-                                 struct wf_error *error);
+                                 uint64_t within_ns, struct wf_error *error);
 void wf_client_idle(struct wf_meta_client *client);
 void wf_client_quiesced(struct wf_meta_client *client);
 void wf_client_note(struct wf_meta_client *client, const struct wf_frame_note *note);
+void wf_client_stored(struct wf_meta_client *client, struct wf_version version, bool writing);
 struct wf_version wf_client_live(const struct wf_meta_client *client);
 void wf_client_close_host(struct wf_meta_client *client);
 

@@ -90,8 +90,7 @@ static void connect_now(struct wf_meta_client *client)
 
 static void on_retry(struct wf_timer *timer)
 {
-    struct wf_meta_client *client =
-        (struct wf_meta_client *)((char *)timer - offsetof(struct wf_meta_client, retry));
+    struct wf_meta_client *client = WF_CONTAINER(timer, struct wf_meta_client, retry);
     if (client->link == WF_LINK_CONNECTING) {
         wf_client_drop_link(client, "it does not answer");
     } else if (client->link == WF_LINK_DOWN) {
@@ -117,8 +116,7 @@ static uint64_t newest_members(const struct wf_meta_client *client)
 
 static void on_beat(struct wf_timer *timer)
 {
-    struct wf_meta_client *client =
-        (struct wf_meta_client *)((char *)timer - offsetof(struct wf_meta_client, beat));
+    struct wf_meta_client *client = WF_CONTAINER(timer, struct wf_meta_client, beat);
     if (client->link < WF_LINK_GREETING) {
         return;
     }

@@ -15,16 +15,21 @@ static void deliver(struct wf_meta_client *client, const struct wf_client_tell *
     }
     switch (tell->kind) {
     case WF_TELL_READY:
+        wf_client_doubt_end(client);
         if (o->hooks.ready != NULL) {
             o->hooks.ready(o->host, client->rank, tell->restarted, tell->step);
         }
         break;
     case WF_TELL_RELEASED:
+        wf_client_doubt_settle(client, tell->version);
         if (o->hooks.released != NULL) {
             o->hooks.released(o->host, client->rank, tell->version, tell->engines);
         }
         break;
     case WF_TELL_ABORTED:
+        if (!tell->again) {
+            wf_client_doubt_settle(client, tell->version);
+        }
         if (o->hooks.aborted != NULL) {
             o->hooks.aborted(o->host, client->rank, tell->version, tell->attempt, tell->again,
                              &tell->culprit);

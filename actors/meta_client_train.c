@@ -103,7 +103,7 @@ static enum wf_status publish_snapshot(struct wf_meta_client *client, struct wf_
 }
 
 enum wf_status wf_client_publish(struct wf_meta_client *client, uint64_t step, const char *label,
-                                 struct wf_error *error)
+                                 uint64_t within_ns, struct wf_error *error)
 {
     const char *text = label != NULL ? label : "";
     if (client->closing) {
@@ -115,7 +115,9 @@ enum wf_status wf_client_publish(struct wf_meta_client *client, uint64_t step, c
                             WF_LABEL_MAX - 1);
     }
     if (client->tell_count > 0) { /* it may be a new generation */
-        return wf_error_set(error, WF_AGAIN, "the host is about to be told of its buffers");
+        return wf_error_set(error, WF_AGAIN,
+                            "the host is about to be told of its buffers: "
+                            "publish from that hook on");
     }
     if (!client->has_generation) {
         return wf_error_set(error, WF_AGAIN, "the job has no generation yet: wait for `ready`");
@@ -124,10 +126,15 @@ enum wf_status wf_client_publish(struct wf_meta_client *client, uint64_t step, c
     char held[WF_VERSION_TEXT];
     wf_version_format(client->published, held);
     if (client->state == WF_TRAINER_HOLD) {
-        return wf_error_set(error, WF_AGAIN, "version %s still holds the buffers", held);
+        return wf_error_set(error, WF_AGAIN,
+                            "version %s still holds the buffers: publish "
+                            "when it was released or aborted",
+                            held);
     }
     if (wf_version_compare(version, client->published) <= 0) {
-        return wf_error_set(error, WF_REFUSED, "step %" PRIu64 " is not newer than version %s",
+        return wf_error_set(error, WF_REFUSED,
+                            "step %" PRIu64 " is not newer than version %s: "
+                            "steps have to grow",
                             step, held);
     }
     if (is_snapshot(client)) {
@@ -138,6 +145,7 @@ enum wf_status wf_client_publish(struct wf_meta_client *client, uint64_t step, c
     }
     client->published = version;
     client->idle = false;
+    wf_client_doubt_watch(client, version, within_ns);
     snprintf(client->published_label, sizeof client->published_label, "%s", text);
     if (!is_snapshot(client)) {
         client->state = WF_TRAINER_HOLD;
@@ -368,7 +376,8 @@ void wf_client_train_local(struct wf_meta_client *client, struct wf_local_msg *l
         return;
     }
     if (local->status == WF_OK && !ours) {
-        wf_error_set(&local->error, WF_STALE, "a new generation began during the copy");
+        wf_error_set(&local->error, WF_STALE,
+                     "a new generation began during the copy: publish when `ready` asks for it");
     }
     if (o->hooks.copied != NULL) {
         o->hooks.copied(o->host, client->rank, slot->version, good ? NULL : &local->error);

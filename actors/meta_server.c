@@ -109,6 +109,7 @@ static bool on_rank_frame(struct wf_meta_server *server, struct wf_server_rank *
         HANDLE(flipped)
         HANDLE(resumed)
         HANDLE(aborted)
+        HANDLE(stored)
 #undef HANDLE
     case WF_FRAME_note:
         on_note(server, rank, &frame->note);
@@ -410,8 +411,7 @@ static void arm_tick(struct wf_meta_server *server)
 
 static void on_tick(struct wf_timer *timer)
 {
-    struct wf_meta_server *server =
-        (struct wf_meta_server *)((char *)timer - offsetof(struct wf_meta_server, tick));
+    struct wf_meta_server *server = WF_CONTAINER(timer, struct wf_meta_server, tick);
     uint64_t now = wf_server_now(server);
     wf_server_check_absence(server);
     if (server->state < WF_SERVER_ENDING) {
@@ -472,8 +472,9 @@ static enum wf_status check_engines(const struct wf_server_options *o, struct wf
     for (uint32_t r = 0; r < o->infer_ranks; r++) {
         if (o->engine_of[r] >= o->engines) {
             return wf_error_set(error, WF_INVALID,
-                                "infer rank %" PRIu32 " is in engine %" PRIu32 " of %" PRIu32, r,
-                                o->engine_of[r], o->engines);
+                                "infer rank %" PRIu32 " is in engine %" PRIu32 " of %" PRIu32
+                                ": engines are numbered from 0",
+                                r, o->engine_of[r], o->engines);
         }
         has_rank[o->engine_of[r]] = true;
     }

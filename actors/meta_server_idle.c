@@ -120,8 +120,49 @@ static uint64_t find_replica(const struct wf_meta_server *server,
     return 0;
 }
 
-/* The way to fill that is tried now: the train side, then the replicas, one after the failure of
- * the other, and round again. False: there is none. */
+/* --- versions that lie in files --- */
+void wf_server_on_stored(struct wf_meta_server *server, struct wf_server_rank *rank,
+                         const struct wf_frame_stored *stored)
+{
+    rank->stores = true;
+    rank->storing = stored->writing != 0;
+    rank->stored = stored->version;
+    rank->storing_ns = wf_server_now(server);
+    server->fill_failures = 0; /* what was not there may be there now */
+}
+
+/* A rank is writing the newest committed version where fills can read it. Not for ever. */
+static bool is_being_stored(const struct wf_meta_server *server)
+{
+    struct wf_version committed = wf_server_committed(server);
+    for (uint32_t i = server->options.train_ranks; i < server->rank_count; i++) {
+        const struct wf_server_rank *rank = &server->ranks[i];
+        if (rank->storing && rank->presence == WF_PRESENT &&
+            wf_version_compare(rank->stored, committed) == 0 &&
+            wf_server_now(server) - rank->storing_ns <= server->options.timeouts.join_ns) {
+            return (server->options.fill & WF_FILL_STORE) != 0;
+        }
+    }
+    return false;
+}
+
+/* It lies there by what ranks told; or none of them has told anything: then its reader will see. */
+static bool store_is_source(const struct wf_meta_server *server)
+{
+    struct wf_version committed = wf_server_committed(server);
+    bool told = false;
+    for (uint32_t i = server->options.train_ranks; i < server->rank_count; i++) {
+        const struct wf_server_rank *rank = &server->ranks[i];
+        told = told || rank->stores;
+        if (rank->stores && !rank->storing && wf_version_compare(rank->stored, committed) == 0) {
+            return true;
+        }
+    }
+    return !told && !wf_version_is_none(committed);
+}
+
+/* The way to fill that is tried now: the train side, then the replicas, then the store, one after
+ * the failure of the other, and round again. False: there is none. */
 static bool choose_source(const struct wf_meta_server *server, const struct wf_server_rank *reader,
                           uint64_t *source_out)
 {
@@ -130,11 +171,14 @@ static bool choose_source(const struct wf_meta_server *server, const struct wf_s
     if ((allowed & WF_FILL_REPLICA) != 0) {
         find_replica(server, reader, UINT32_MAX, &replicas);
     }
-    if (train + replicas == 0) {
+    uint32_t store = (allowed & WF_FILL_STORE) != 0 && store_is_source(server);
+    if (train + replicas + store == 0) {
         return false;
     }
-    uint32_t way = server->fill_failures % (train + replicas);
-    *source_out = way < train ? 0 : find_replica(server, reader, way - train, &replicas);
+    uint32_t way = server->fill_failures % (train + replicas + store);
+    *source_out = way < train              ? 0
+                  : way < train + replicas ? find_replica(server, reader, way - train, &replicas)
+                                           : WF_SOURCE_STORE;
     return true;
 }
 
@@ -190,6 +234,9 @@ static void end_if_over(struct wf_meta_server *server)
 {
     if (!train_side_is_idle(server) || waits_for_ranks(server)) {
         return;
+    }
+    if (is_being_stored(server) && first_without(server) != NULL) {
+        return; /* it will be filled from there */
     }
     const struct wf_server_rank *without = NULL;
     struct wf_version committed = wf_server_committed(server);

@@ -28,6 +28,7 @@ enum {
     WF_PUBLISHED_MAX = 2,     /* versions of a train rank that wait: snapshot slots */
     WF_RETIRED_MAX = 8,       /* replaced incarnations remembered for each rank */
     WF_LEASE_MARGIN_PART = 8, /* the server's margin: a lease's 8th, for clocks that drift */
+    WF_VOTE_MARGIN_PART = 8,  /* a round's 8th, for votes of readers whose time has run out */
     WF_PEER_TEXT = 64,        /* bytes of an address in a log line */
 };
 
@@ -87,6 +88,9 @@ struct wf_server_rank {
     unsigned owed; /* WF_OWED_ bits: frames that it gets in a later turn */
     struct wf_version live;
     bool serving, resume_asked;
+    bool stores, storing;       /* it has told of stored versions; one is being written */
+    struct wf_version stored;   /* that it told of last */
+    uint64_t storing_ns;        /* when it began */
     uint64_t bytes_peak;        /* as it noted last */
     struct wf_frame_note *note; /* its newest, own memory: for observers who come back */
     /* --- the plan */
@@ -363,6 +367,8 @@ void wf_server_release_alone(struct wf_meta_server *server, struct wf_server_ran
 
 /* --- meta_server_idle.c ------------------------------------------------------------------------
  */
+void wf_server_on_stored(struct wf_meta_server *server, struct wf_server_rank *rank,
+                         const struct wf_frame_stored *stored);
 void wf_server_idle(struct wf_meta_server *server);
 struct wf_version wf_server_committed(const struct wf_meta_server *server); /* newest anywhere */
 /* All ranks present, planned and not on their way out. */

@@ -46,10 +46,11 @@ static enum wf_status check_identity(const struct wf_meta_server *server,
 {
     const struct wf_server_options *o = &server->options;
     uint32_t count = hello->side == WF_TRAIN ? o->train_ranks : o->infer_ranks;
-    const char *side = hello->side == WF_TRAIN ? "train" : "infer";
+    const char *side = wf_side_name(hello->side);
     if (hello->rank >= count) {
         return wf_error_set(error, WF_REFUSED,
-                            "%s rank %" PRIu64 " was refused: this job has %s ranks 0 to %" PRIu32,
+                            "%s rank %" PRIu64 " was refused: this job has %s ranks 0 to %" PRIu32
+                            ": start it with the server's job file",
                             side, hello->rank, side, count - 1);
     }
     struct wf_server_rank *rank =
@@ -72,7 +73,7 @@ static enum wf_status check_identity(const struct wf_meta_server *server,
         if (rank->retired[i] == hello->incarnation) {
             return wf_error_set(error, WF_STALE,
                                 "this process was replaced as %s rank %" PRIu64 " by pid %" PRIu64
-                                " on host %s",
+                                " on host %s: end it",
                                 side, hello->rank, rank->pid, rank->host);
         }
     }
@@ -98,11 +99,9 @@ static enum wf_status check_hello(const struct wf_meta_server *server,
         return wf_error_set(error, WF_REFUSED,
                             "the hello names another process than the proof before it");
     }
-    if (hello->proto_min > WF_PROTOCOL_MAX || hello->proto_max < WF_PROTOCOL_MIN) {
-        return wf_error_set(error, WF_PROTOCOL,
-                            "protocol versions %" PRIu64 " to %" PRIu64
-                            " are spoken there, %d to %d here: use the same Weft on both sides",
-                            hello->proto_min, hello->proto_max, WF_PROTOCOL_MIN, WF_PROTOCOL_MAX);
+    enum wf_status status = wf_protocol_check(hello->proto_min, hello->proto_max, error);
+    if (status != WF_OK) {
+        return status;
     }
     bool any = hello->role == WF_ROLE_OBSERVER && hello->job[0] == '\0';
     if (!any && strcmp(hello->job, server->job) != 0) {
@@ -140,14 +139,16 @@ static enum wf_status join_group(struct wf_meta_server *server, const struct wf_
                                 "group \"%s\": %s rank %" PRIu64
                                 " (host %s) brings recipe %.300s of model %s, the group has "
                                 "%.300s of model %s: start all its ranks from one job file",
-                                group->name, hello->side == WF_TRAIN ? "train" : "infer",
-                                hello->rank, hello->host, hello->spec, theirs, group->spec, ours);
+                                group->name, wf_side_name(hello->side), hello->rank, hello->host,
+                                hello->spec, theirs, group->spec, ours);
         }
         *group_out = g;
         return WF_OK;
     }
     if (server->group_count == WF_ENGINES_MAX) {
-        return wf_error_set(error, WF_NO_RESOURCE, "more than %d groups", WF_ENGINES_MAX);
+        return wf_error_set(error, WF_NO_RESOURCE,
+                            "more than %d groups: give engines of one spec one group",
+                            WF_ENGINES_MAX);
     }
     server->groups = realloc(server->groups, (server->group_count + 1) * sizeof server->groups[0]);
     WF_ASSERT(server->groups != NULL);
@@ -186,6 +187,10 @@ static void retire(struct wf_meta_server *server, struct wf_server_rank *rank)
     rank->retired[rank->retired_count++ % WF_RETIRED_MAX] = rank->incarnation;
     wf_server_drop_rank_conn(server, rank);
     wf_server_forget_note(rank);
+    if (rank->storing) { /* half of it lies nowhere; what lay there before still does */
+        rank->storing = false;
+        rank->stored = (struct wf_version){0};
+    }
     rank->live = (struct wf_version){0};
     rank->evicted = false;
     rank->absent_ns = wf_server_now(server);

@@ -265,14 +265,14 @@ bool wf_server_may_hear(struct wf_meta_server *server, const struct wf_frame_hel
     if (remembers_unknown(server, hello)) {
         char version[WF_VERSION_TEXT];
         wf_version_format(hello->committed, version);
-        wf_server_stop(
-            server, WF_REFUSED,
-            "%s rank %" PRIu64 " (host %s) remembers another MetaServer (term %" PRIu64
-            ", version %s) of which %s: start the server with --recover, which "
-            "rebuilds the journal from the ranks, or start the whole job anew",
-            hello->side == WF_TRAIN ? "train" : "infer", hello->rank, hello->host, newest, version,
-            server->found_term == 0 ? "this one has no record"
-                                    : "this one's journal has no record (is it a copy?)");
+        wf_server_stop(server, WF_REFUSED,
+                       "%s rank %" PRIu64 " (host %s) remembers another MetaServer (term %" PRIu64
+                       ", version %s) of which %s: start the server with --recover, which "
+                       "rebuilds the journal from the ranks, or start the whole job anew",
+                       wf_side_name(hello->side), hello->rank, hello->host, newest, version,
+                       server->found_term == 0
+                           ? "this one has no record"
+                           : "this one's journal has no record (is it a copy?)");
         return false;
     }
     return true;

@@ -306,10 +306,13 @@ static void cut_broken(struct wf_meta_server *server)
     }
 }
 
-/* Who has not voted in time is named; what can still be decided alone was decided before. */
+/* Who has not voted in time is named; what can still be decided alone was decided before. A reader
+ * whose time has run out votes no and names whom it waited for: it is heard first. */
 static void cut_late(struct wf_meta_server *server)
 {
-    if (wf_server_now(server) < server->round.deadline_ns || wf_server_waits_for_pauses(server)) {
+    uint64_t margin = server->options.timeouts.round_ns / WF_VOTE_MARGIN_PART;
+    if (wf_server_now(server) < server->round.deadline_ns + margin ||
+        wf_server_waits_for_pauses(server)) {
         return;
     }
     char version[WF_VERSION_TEXT], limit[WF_DURATION_TEXT];

@@ -5,6 +5,11 @@
 
 #include "actors/plan_parts.h"
 
+const char *wf_side_name(uint64_t side)
+{
+    return side == WF_TRAIN ? "train" : "infer";
+}
+
 struct wf_hash wf_plan_input_hash(const struct wf_plan_input *input)
 {
     struct wf_hasher hasher;

@@ -22,6 +22,7 @@
 
 enum { WF_PLANNER_VERSION = 1 };
 enum wf_side { WF_TRAIN, WF_INFER };
+const char *wf_side_name(uint64_t side); /* "train", "infer" */
 
 enum wf_op_kind { WF_OP_MOVE /* delta and adapter payloads are reserved */ };
 

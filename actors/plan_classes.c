@@ -6,11 +6,6 @@
 
 #include "actors/plan_parts.h"
 
-static const char *side_name(enum wf_side side)
-{
-    return side == WF_TRAIN ? "train" : "infer";
-}
-
 /* Train ranks 0..T-1, then infer ranks 0..I-1, at least one of each. */
 static enum wf_status count_members(struct wf_plan_build *build, struct wf_error *error)
 {
@@ -24,10 +19,10 @@ static enum wf_status count_members(struct wf_plan_build *build, struct wf_error
         enum wf_side side = m < train ? WF_TRAIN : WF_INFER;
         uint32_t rank = m < train ? m : m - train;
         if (member->side != side || member->rank != rank) {
-            return wf_error_set(error, WF_INVALID,
-                                "member %" PRIu32 " of a plan must be %s rank %" PRIu32
-                                ", but is %s rank %" PRIu32,
-                                m, side_name(side), rank, side_name(member->side), member->rank);
+            return wf_error_set(
+                error, WF_INVALID,
+                "member %" PRIu32 " of a plan must be %s rank %" PRIu32 ", but is %s rank %" PRIu32,
+                m, wf_side_name(side), rank, wf_side_name(member->side), member->rank);
         }
     }
     if (train == 0 || train == input->member_count) {
@@ -54,7 +49,7 @@ static enum wf_status check_piece(const struct wf_plan_build *build,
                             "%s rank %" PRIu32 ": piece %" PRIu32 " shows parameter %" PRIu32
                             " of %" PRIu32 " in tensor %" PRIu32 " of %" PRIu32
                             ": its layout was made for another model",
-                            side_name(member->side), member->rank, index, piece->param,
+                            wf_side_name(member->side), member->rank, index, piece->param,
                             model->param_count, piece->tensor, layout->tensor_count);
     }
     if (piece->kind != WF_PIECE_DATA) {
@@ -69,7 +64,8 @@ static enum wf_status check_piece(const struct wf_plan_build *build,
         return WF_OK;
     }
     return wf_error_set(error, status, "%s rank %" PRIu32 ", tensor %s, parameter %s: %s",
-                        side_name(member->side), member->rank, tensor->name, param->name, why.text);
+                        wf_side_name(member->side), member->rank, tensor->name, param->name,
+                        why.text);
 }
 
 /* Lists the data pieces by parameter: a counting sort, so equal parameters stay in order. */

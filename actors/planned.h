@@ -8,7 +8,6 @@
 #include "actors/local.h"
 
 enum { WF_WHO_MAX = 160 };
-const char *wf_side_name(uint64_t side); /* "train", "infer" */
 /* "train rank 3 (host b)", "infer rank 3 (host b, engine 1)" */
 void wf_peer_who(const struct wf_el_peer *peer, char text_out[WF_WHO_MAX]);
 /* Sends PLANNED to Sender, Receiver and MetaClient, each with its own reference to `agreed`; the
@@ -28,6 +27,9 @@ uint32_t wf_agreed_position(const struct wf_agreed *agreed, enum wf_side role, u
  * reference and no plan yet. */
 struct wf_agreed *wf_agreed_for_fill(struct wf_agreed *job, uint64_t engine,
                                      const struct wf_el_member *members, uint32_t member_count);
+/* What a fill of rank `rank` from its store is planned from: the store as the only source, in the
+ * layout of a Hugging Face folder (made by the Planner), that rank as the only target. */
+struct wf_agreed *wf_agreed_for_store(struct wf_agreed *job, uint64_t rank);
 /* A replica gives the version's own bytes or none: UNSUPPORTED if an op of the plan would cast. */
 enum wf_status wf_fill_plan_check(const struct wf_agreed *agreed, const struct wf_model *model,
                                   struct wf_error *error);

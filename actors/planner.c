@@ -20,11 +20,6 @@ struct wf_planner {
     struct wf_error error;
 };
 
-const char *wf_side_name(uint64_t side)
-{
-    return side == WF_TRAIN ? "train" : "infer";
-}
-
 void wf_peer_who(const struct wf_el_peer *peer, char text_out[WF_WHO_MAX])
 {
     char engine[32] = "";
@@ -74,9 +69,32 @@ static uint32_t host_number(const struct wf_frame_members *members, uint32_t ind
     return index;
 }
 
+/* A store has no rank that told its layout; it has that of a Hugging Face folder. */
+static enum wf_status add_store_layout(struct wf_agreed *agreed, const struct wf_model *model,
+                                       struct wf_error *error)
+{
+    agreed->owned = calloc(1, sizeof(struct wf_layout *));
+    if (agreed->owned == NULL) {
+        return wf_error_set(error, WF_NO_MEMORY, "no memory for a layout");
+    }
+    enum wf_status status = wf_layout_hf(model, NULL, &agreed->owned[0], error);
+    if (status == WF_OK) {
+        agreed->owned_count = 1;
+        agreed->layouts[0] = agreed->owned[0];
+    }
+    return status;
+}
+
 static enum wf_status plan(struct wf_planner *planner)
 {
     struct wf_agreed *agreed = planner->agreed;
+    if (agreed->of_store) {
+        enum wf_status status =
+            add_store_layout(agreed, planner->rank->options.model, &planner->error);
+        if (status != WF_OK) {
+            return status;
+        }
+    }
     const struct wf_frame_members *list = &agreed->members.members;
     struct wf_plan_member *members = calloc(list->peers_count, sizeof *members);
     if (members == NULL) {
@@ -112,8 +130,7 @@ static enum wf_status plan(struct wf_planner *planner)
 
 static void run_job(struct wf_job *job)
 {
-    struct wf_planner *planner =
-        (struct wf_planner *)((char *)job - offsetof(struct wf_planner, job));
+    struct wf_planner *planner = WF_CONTAINER(job, struct wf_planner, job);
     planner->status = plan(planner);
 }
 
@@ -168,8 +185,7 @@ static void finish(struct wf_planner *planner)
 
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct wf_planner *planner =
-        (struct wf_planner *)((char *)self - offsetof(struct wf_planner, actor));
+    struct wf_planner *planner = WF_CONTAINER(self, struct wf_planner, actor);
     if (msg->kind == PLANNER_DONE) {
         finish(planner);
         return WF_KEEP;

@@ -191,7 +191,13 @@ enum wf_status wf_rank_new(struct wf_loop *loop, const struct wf_rank_options *o
 enum wf_status wf_rank_publish(struct wf_rank *rank, uint64_t step, const char *label,
                                struct wf_error *error)
 {
-    return wf_client_publish(rank->client, step, label, error);
+    return wf_client_publish(rank->client, step, label, 0, error);
+}
+
+enum wf_status wf_rank_publish_within(struct wf_rank *rank, uint64_t step, const char *label,
+                                      uint64_t within_ns, struct wf_error *error)
+{
+    return wf_client_publish(rank->client, step, label, within_ns, error);
 }
 
 void wf_rank_idle(struct wf_rank *rank)
@@ -207,6 +213,16 @@ void wf_rank_quiesced(struct wf_rank *rank)
 void wf_rank_note(struct wf_rank *rank, const struct wf_frame_note *note)
 {
     wf_client_note(rank->client, note);
+}
+
+void wf_rank_stored(struct wf_rank *rank, struct wf_version version, bool writing)
+{
+    wf_client_stored(rank->client, version, writing);
+}
+
+const char *wf_rank_label(const struct wf_rank *rank)
+{
+    return rank->client->round_label;
 }
 
 struct wf_version wf_rank_live(const struct wf_rank *rank)

@@ -19,6 +19,7 @@
 #include "actors/messages.h"
 #include "actors/plan.h"
 #include "actors/round.h"
+#include "actors/store.h"
 #include "actors/token.h"
 #include "models/layout.h"
 #include "runtime/loop.h"
@@ -58,6 +59,11 @@ struct wf_rank_hooks {
     /* Train. Every decided engine has version v (`engines` of them; 0: the policy skipped it, or it
      * can no longer be published by all train ranks): buffers are the host's again. */
     void (*released)(void *host, struct wf_rank *rank, struct wf_version version, uint32_t engines);
+    /* Train. The time that wf_rank_publish_within gave has passed and what becomes of `version` is
+     * not known: it is in doubt, and may still be committed or given up. Nothing has ended: buffers
+     * that are held stay held, changing them anyway needs leaving the job (wf_rank_close). Once a
+     * version; `released` or `aborted` settles it, or `ready` with a new generation. */
+    void (*in_doubt)(void *host, struct wf_rank *rank, struct wf_version version);
     /* Train and infer. The attempt ended without a commit. Train: unless `again`, buffers are the
      * host's again; with it the hold stays: the server tries the version once more, or a train rank
      * was lost and `ready` will ask for the same weights under a new generation. */
@@ -115,6 +121,7 @@ struct wf_rank_options {
     struct wf_transport *const *transports; /* borrows until free; in order of preference */
     uint32_t transport_count;               /* 1 to WF_TRANSPORTS_MAX, of different names */
     uint32_t capacity_jobs;                 /* digests and flips at a time; 0: 1 */
+    struct wf_store *store; /* infer; borrows until free; NULL: no versions lie in files */
     struct wf_timeouts timeouts;
     struct wf_rank_hooks hooks;
     void *host;
@@ -131,6 +138,11 @@ enum wf_status wf_rank_new(struct wf_loop *loop, const struct wf_rank_options *o
  */
 enum wf_status wf_rank_publish(struct wf_rank *rank, uint64_t step, const char *label,
                                struct wf_error *error);
+/* The same with a deadline of the caller's own: if the version is not over after `within_ns` (0: no
+ * limit) the hook `in_doubt` says so. In snapshot mode too, though the buffers may be free by then.
+ */
+enum wf_status wf_rank_publish_within(struct wf_rank *rank, uint64_t step, const char *label,
+                                      uint64_t within_ns, struct wf_error *error);
 /* Train: nothing more will be published; the weights stay what was published last, fills may read
  * them (hold; in snapshot mode the slot is kept). A new generation takes it back: publish and say
  * it again. The job ends when every train rank has said it and all engines have what they can get.
@@ -140,6 +152,14 @@ void wf_rank_idle(struct wf_rank *rank);
 void wf_rank_quiesced(struct wf_rank *rank);
 /* Sends a NOTE about a version to the server (for reports). */
 void wf_rank_note(struct wf_rank *rank, const struct wf_frame_note *note);
+/* Infer: this host puts versions where stores (actors/store.h) of other ranks find them. `version`
+ * lies there now, or (`writing`) is being written: the job waits for it if somebody could be filled
+ * from there alone, timeouts.join_ns at most. After a failure: what lies there still; none: nothing
+ * does. */
+void wf_rank_stored(struct wf_rank *rank, struct wf_version version, bool writing);
+/* Infer: the user's label of the round that this rank took part in last; empty: none, or a fill.
+ * Until the next turn of the loop. */
+const char *wf_rank_label(const struct wf_rank *rank);
 /* What this rank holds and serves. */
 struct wf_version wf_rank_live(const struct wf_rank *rank);
 /* Leaves the job: no new work; `ended` follows (if it has not been called yet) when nothing of it

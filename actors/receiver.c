@@ -34,7 +34,7 @@ static void cancel_reads(struct wf_receiver *receiver)
             source->read_by->ops->cancel(source->read_by, &source->read);
         }
     }
-    receiver->validation.cancelled = true;
+    receiver->validation.cancelled = receiver->store.validation.cancelled = true;
 }
 
 static void drain(struct wf_receiver *receiver)
@@ -81,6 +81,28 @@ void receiver_fail(struct wf_receiver *receiver, const struct receiver_source *s
     receiver_settle(receiver);
 }
 
+void receiver_fail_self(struct wf_receiver *receiver, enum wf_status status, const char *format,
+                        ...)
+{
+    if (!in_round(receiver)) {
+        return;
+    }
+    struct wf_local_msg *answer = receiver->answer;
+    const struct wf_rank_options *options = &receiver->rank->options;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(answer->culprit.reason, sizeof answer->culprit.reason, format, args);
+    va_end(args);
+    answer->culprit.side = options->side;
+    answer->culprit.rank = options->rank;
+    answer->culprit.engine = options->engine;
+    snprintf(answer->culprit.host, sizeof answer->culprit.host, "%s", options->host_name);
+    answer->status = status;
+    wf_error_set(&answer->error, status, "infer rank %u %s", options->rank, answer->culprit.reason);
+    drain(receiver);
+    receiver_settle(receiver);
+}
+
 static void tell_stopped(struct wf_receiver *receiver)
 {
     struct wf_local_msg *out = wf_local_msg_new(WF_LOCAL_STOPPED, &receiver->actor);
@@ -96,6 +118,7 @@ static void end_round(struct wf_receiver *receiver)
     struct wf_local_msg *answer = receiver->answer;
     receiver->answer = NULL;
     receiver->phase = RECEIVER_IDLE;
+    receiver_store_end(receiver);
     if (answer == NULL) {
         return;
     }
@@ -181,8 +204,7 @@ static void take_wire(struct wf_receiver *receiver, struct wf_wire_msg *msg)
 
 static void take_read_done(struct wf_receiver *receiver, struct wf_msg *msg)
 {
-    struct receiver_source *source =
-        (struct receiver_source *)((char *)msg - offsetof(struct receiver_source, read.done));
+    struct receiver_source *source = WF_CONTAINER(msg, struct receiver_source, read.done);
     source->read_open = false;
     receiver->open_reads--;
     if (source->state == SOURCE_APART) {
@@ -197,6 +219,12 @@ static enum wf_verdict take(struct wf_receiver *receiver, struct wf_msg *msg)
     case WF_READ_DONE:
         take_read_done(receiver, msg);
         return WF_KEEP; /* part of its source */
+    case RECEIVER_STORE_OPENED:
+        receiver_store_opened(receiver);
+        return WF_KEEP; /* part of the receiver, as READ's */
+    case RECEIVER_STORE_READ:
+        receiver_store_read(receiver, msg);
+        return WF_KEEP;
     case WF_IMPORT_DONE:
         receiver_source_imported(receiver, msg);
         return WF_KEEP; /* freed there */
@@ -225,8 +253,7 @@ static enum wf_verdict take(struct wf_receiver *receiver, struct wf_msg *msg)
 
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct wf_receiver *receiver =
-        (struct wf_receiver *)((char *)self - offsetof(struct wf_receiver, actor));
+    struct wf_receiver *receiver = WF_CONTAINER(self, struct wf_receiver, actor);
     adopt_plan(receiver); /* a timer may have ended the round that was in its way */
     enum wf_verdict verdict = take(receiver, msg);
     adopt_plan(receiver);
@@ -283,6 +310,7 @@ void wf_receiver_free(struct wf_receiver *receiver)
         wf_loop_turn(receiver->rank->loop); /* what runs still points here */
     }
     receiver_settle(receiver);
+    receiver_store_end(receiver);
     wf_actor_close(&receiver->actor);
     wf_actor_fini(&receiver->actor);
     receiver_plan_fini(receiver);

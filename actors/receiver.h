@@ -15,6 +15,9 @@
  * Invariants: outside READING and DRAINING no read is open; `staged` implies that staging holds
  * exactly `round` and its digests matched; a new plan is adopted in IDLE only.
  *
+ * A fill from the rank's store of versions (actors/store.h) goes through the same phases without a
+ * source: jobs read it (receiver_store.c); `open_reads` counts those that are out.
+ *
  * A source: APART (a retry timer runs) -> CONNECTING -> GREETED (hello sent, regions come and are
  * imported) -> READY (all imports of all slots are done); any loss leads back to APART, and its
  * regions are released as soon as no read is open on them. An import that is out when its source is
@@ -26,6 +29,7 @@
 #include "actors/batch.h"
 #include "actors/handshake.h"
 #include "actors/planned.h"
+#include "actors/store.h"
 #include "actors/validator.h"
 
 enum {
@@ -34,7 +38,10 @@ enum {
     RECEIVER_RETRY_MIN_NS = 20 * 1000 * 1000,
     RECEIVER_RETRY_MAX_NS = 1000 * 1000 * 1000,
     RECEIVER_FLIP_BYTES = 8 << 20, /* of one flip job */
+    RECEIVER_STORE_READERS = 4,    /* jobs that read a stored version at a time, at most */
+    RECEIVER_STORE_LOOKS = 10,     /* for a version that is not there, half a second apart */
 };
+enum { RECEIVER_STORE_OPENED = 0x360, RECEIVER_STORE_READ };
 
 enum source_state { SOURCE_APART, SOURCE_CONNECTING, SOURCE_GREETED, SOURCE_READY };
 enum receiver_phase {
@@ -92,6 +99,35 @@ struct receiver_source {
     uint64_t chunks_seen; /* NAMING: of the origin's list */
 };
 
+/* A job that reads a stored version, with its own memory. */
+struct receiver_store_reader {
+    struct wf_job job;
+    struct receiver_store *store;
+    struct wf_store_window window;
+    uint8_t *block; /* a chunk as it is digested */
+    uint64_t first, count;
+    enum wf_status status;
+    struct wf_error error;
+};
+
+/* A READ from the store; all zero without one. */
+struct receiver_store {
+    struct wf_receiver *receiver;
+    struct wf_agreed *agreed; /* the plan of the fill; holds */
+    struct wf_store_wanted wanted;
+    struct wf_stored *stored; /* NULL: not open yet */
+    struct wf_digests *digests;
+    uint64_t next, bytes; /* the next chunk; of all, in the target's dtypes */
+    struct wf_job open_job;
+    enum wf_status open_status;
+    struct wf_error open_error;
+    uint32_t looks;
+    struct wf_timer timer; /* between two looks */
+    struct receiver_store_reader readers[RECEIVER_STORE_READERS];
+    struct wf_validation validation;
+    struct wf_validation_edge edge;
+};
+
 struct wf_receiver {
     struct wf_actor actor; /* first: actors/local.h */
     struct wf_rank *rank;
@@ -119,7 +155,8 @@ struct wf_receiver {
     uint32_t open_reads, open_imports;
     bool validating;
     struct wf_validation validation; /* its edges: one for each source, in order */
-    struct wf_local_msg *answer;     /* READ_DONE in the making */
+    struct receiver_store store;
+    struct wf_local_msg *answer; /* READ_DONE in the making */
 };
 
 /* receiver.c */
@@ -132,6 +169,9 @@ void receiver_trace(const struct wf_receiver *receiver, const char *name, uint64
 void receiver_fail(struct wf_receiver *receiver, const struct receiver_source *source,
                    enum wf_status status, const char *object, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
+/* The same with nobody but this rank itself to blame: the rest of "infer rank 3 (host b) ...". */
+void receiver_fail_self(struct wf_receiver *receiver, enum wf_status status, const char *format,
+                        ...) __attribute__((format(printf, 3, 4)));
 /* Something ended: leaves DRAINING if nothing is open, answers a STOP. */
 void receiver_settle(struct wf_receiver *receiver);
 void receiver_tell(struct wf_receiver *receiver, struct wf_local_msg *answer);
@@ -184,5 +224,14 @@ void receiver_round_read_done(struct receiver_source *source);
 void receiver_round_validated(struct wf_receiver *receiver);
 void receiver_round_lost(struct receiver_source *source, enum wf_status status);
 void receiver_round_deadline(struct wf_timer *timer);
+
+/* receiver_store.c: the same from the store. The phase is READING; `agreed` is of the store. */
+void receiver_store_start(struct wf_receiver *receiver, struct wf_agreed *agreed);
+void receiver_store_opened(struct wf_receiver *receiver);                   /* STORE_OPENED */
+void receiver_store_read(struct wf_receiver *receiver, struct wf_msg *msg); /* STORE_READ */
+/* True: what was written matches, and the answer's figures are in. False: the round failed. */
+bool receiver_store_validated(struct wf_receiver *receiver);
+void receiver_store_late(struct wf_receiver *receiver); /* the deadline passed */
+void receiver_store_end(struct wf_receiver *receiver);  /* nothing of it runs any more */
 
 #endif

@@ -68,10 +68,11 @@ void receiver_round_start(struct wf_receiver *receiver, const struct wf_local_ms
     receiver->answer = wf_local_msg_new(WF_LOCAL_READ_DONE, &receiver->actor);
     receiver->answer->round = request->round;
     receiver->staged = receiver->wrote = false;
-    if (request->agreed != NULL) {
+    bool stored = request->agreed != NULL && request->agreed->of_store;
+    if (request->agreed != NULL && !stored) {
         receiver_plan_borrow(receiver, request->agreed);
     }
-    if (receiver->agreed == NULL) {
+    if (receiver->agreed == NULL && !stored) {
         refuse_read(receiver, WF_REFUSED, "has no plan for that round");
         return;
     }
@@ -81,6 +82,10 @@ void receiver_round_start(struct wf_receiver *receiver, const struct wf_local_ms
     receiver->deadline_ns = request->deadline_ns;
     receiver->granted_ns = receiver->read_ns = 0;
     wf_timer_arm(receiver->rank->loop, &receiver->deadline, request->deadline_ns);
+    if (stored) {
+        receiver_store_start(receiver, request->agreed);
+        return;
+    }
     for (uint32_t i = 0; i < receiver->source_count; i++) {
         reset(receiver->sources[i]);
     }
@@ -246,7 +251,8 @@ static void add_edge(struct wf_local_msg *answer, const struct receiver_source *
     figures->bytes += source->read.bytes;
 }
 
-static void fill_numbers(struct wf_receiver *receiver)
+/* What every round has; what was read is added by who knows. */
+static void fill_times(struct wf_receiver *receiver)
 {
     struct wf_local_msg *answer = receiver->answer;
     uint64_t granted_ns = receiver->granted_ns != 0 ? receiver->granted_ns : receiver->started_ns;
@@ -255,6 +261,11 @@ static void fill_numbers(struct wf_receiver *receiver)
     answer->verify_ns = receiver_now_ns(receiver) - receiver->read_ns;
     receiver_trace(receiver, "transfer", granted_ns, receiver->read_ns);
     receiver_trace(receiver, "verify", receiver->read_ns, receiver_now_ns(receiver));
+}
+
+static void fill_numbers(struct wf_receiver *receiver)
+{
+    struct wf_local_msg *answer = receiver->answer;
     for (uint32_t i = 0; i < receiver->source_count; i++) {
         answer->bytes += receiver->sources[i]->read.bytes;
         add_edge(answer, receiver->sources[i]);
@@ -273,10 +284,29 @@ static void ask_chunks(struct receiver_source *source)
     receiver_source_send(source, WF_FRAME_chunks_request, &request);
 }
 
+static void end_good(struct wf_receiver *receiver)
+{
+    wf_timer_cancel(receiver->rank->loop, &receiver->deadline);
+    fill_times(receiver);
+    receiver->staged = true;
+    receiver->phase = RECEIVER_IDLE;
+    struct wf_local_msg *answer = receiver->answer;
+    receiver->answer = NULL;
+    receiver_tell(receiver, answer);
+    receiver_settle(receiver);
+}
+
 void receiver_round_validated(struct wf_receiver *receiver)
 {
     if (receiver->phase != RECEIVER_VALIDATING) {
         receiver_settle(receiver);
+        return;
+    }
+    if (receiver->store.agreed != NULL) {
+        if (receiver_store_validated(receiver)) {
+            receiver_store_end(receiver);
+            end_good(receiver);
+        }
         return;
     }
     for (uint32_t i = 0; i < receiver->source_count; i++) {
@@ -286,14 +316,8 @@ void receiver_round_validated(struct wf_receiver *receiver)
             return;
         }
     }
-    wf_timer_cancel(receiver->rank->loop, &receiver->deadline);
     fill_numbers(receiver);
-    receiver->staged = true;
-    receiver->phase = RECEIVER_IDLE;
-    struct wf_local_msg *answer = receiver->answer;
-    receiver->answer = NULL;
-    receiver_tell(receiver, answer);
-    receiver_settle(receiver);
+    end_good(receiver);
 }
 
 static void take_digest(struct receiver_source *source, const struct wf_frame_digest *digest)
@@ -436,48 +460,57 @@ static enum progress progress_of(const struct receiver_source *source, uint32_t 
 static void blame_for_time(struct wf_receiver *receiver, const struct receiver_source *source,
                            enum progress progress)
 {
-    double seconds = (double)(receiver->deadline_ns - receiver->started_ns) / 1e9;
+    const double seconds = (double)(receiver->deadline_ns - receiver->started_ns) / 1e9;
+    const unsigned reader = receiver->rank->options.rank; /* it may be its connection alone */
     char version[WF_VERSION_TEXT], box[WF_OBJECT_MAX];
     version_text(receiver, version);
     switch (progress) {
     case NOT_ASKED:
         receiver_fail(receiver, source, WF_TIMED_OUT, "",
-                      "could not be read from within %.2g s for version %s: it %.200s", seconds,
-                      version, source->why[0] != '\0' ? source->why : "did not answer");
+                      "could not be read from by infer rank %u within %.2g s for version %s: it "
+                      "%.200s",
+                      reader, seconds, version,
+                      source->why[0] != '\0' ? source->why : "did not answer");
         break;
     case NOT_GRANTED:
-        receiver_fail(receiver, source, WF_TIMED_OUT, "", "did not grant version %s within %.2g s",
-                      version, seconds);
+        receiver_fail(receiver, source, WF_TIMED_OUT, "",
+                      "did not grant version %s to infer rank %u within %.2g s", version, reader,
+                      seconds);
         break;
     case NOT_READ:
         box_text(source, source->read.failed_op, box);
         receiver_fail(receiver, source, WF_TIMED_OUT, box,
-                      "could not be read in time: %s of version %s did not arrive within %.2g s",
-                      box[0] != '\0' ? box : "a box", version, seconds);
+                      "could not be read in time: %s of version %s did not reach infer rank %u "
+                      "within %.2g s",
+                      box[0] != '\0' ? box : "a box", version, reader, seconds);
         break;
     case NO_DIGEST:
         receiver_fail(receiver, source, WF_TIMED_OUT, "",
-                      "did not send its digest of version %s within %.2g s", version, seconds);
+                      "did not send infer rank %u its digest of version %s within %.2g s", reader,
+                      version, seconds);
         break;
     case NOT_NAMED:
         receiver_fail(receiver, source, WF_DIGEST, "its edge",
-                      "has another digest of version %s than what arrived, and did not list its "
-                      "chunks within %.2g s",
-                      version, seconds);
+                      "has another digest of version %s than what reached infer rank %u, and did "
+                      "not list its chunks within %.2g s",
+                      version, reader, seconds);
         break;
     default:
         receiver_fail(receiver, source, WF_TIMED_OUT, "",
                       "sent version %s, but infer rank %u did not verify it within %.2g s", version,
-                      receiver->rank->options.rank, seconds);
+                      reader, seconds);
     }
 }
 
 void receiver_round_deadline(struct wf_timer *timer)
 {
-    struct wf_receiver *receiver =
-        (struct wf_receiver *)((char *)timer - offsetof(struct wf_receiver, deadline));
+    struct wf_receiver *receiver = WF_CONTAINER(timer, struct wf_receiver, deadline);
     const struct receiver_source *least = NULL;
     enum progress progress = NOT_VERIFIED;
+    if (receiver->store.agreed != NULL) {
+        receiver_store_late(receiver);
+        return;
+    }
     for (uint32_t i = 0; i < receiver->source_count; i++) {
         enum progress here = progress_of(receiver->sources[i], i);
         if (least == NULL || here < progress) {

@@ -142,8 +142,7 @@ static void next_transport(struct receiver_source *source, enum wf_status status
 
 static void timer_fired(struct wf_timer *timer)
 {
-    struct receiver_source *source =
-        (struct receiver_source *)((char *)timer - offsetof(struct receiver_source, timer));
+    struct receiver_source *source = WF_CONTAINER(timer, struct receiver_source, timer);
     if (source->state == SOURCE_APART) {
         receiver_source_connect(source);
     } else {
@@ -392,8 +391,7 @@ static void take_import(struct receiver_source *source, struct receiver_import *
 
 void receiver_source_imported(struct wf_receiver *receiver, struct wf_msg *msg)
 {
-    struct receiver_import *open =
-        (struct receiver_import *)((char *)msg - offsetof(struct receiver_import, import.done));
+    struct receiver_import *open = WF_CONTAINER(msg, struct receiver_import, import.done);
     receiver->open_imports--;
     if (open->source != NULL) {
         take_import(open->source, open);
@@ -422,14 +420,15 @@ static void take_frame(struct receiver_source *source, const struct wf_frame *fr
 {
     struct wf_error error = {.status = WF_OK};
     enum wf_status status = WF_OK;
-    bool setting_up = source->state == SOURCE_GREETED;
+    /* When all is here, one more place or region is refused by the same sentences. */
+    bool greeted = source->state == SOURCE_GREETED || source->state == SOURCE_READY;
     if (frame->type == WF_FRAME_peer_refused) {
         take_refusal(source, &frame->peer_refused);
     } else if (source->state == SOURCE_CONNECTING) {
         status = shake_hands(source, frame, &error);
-    } else if (frame->type == WF_FRAME_peer_places && setting_up) {
+    } else if (frame->type == WF_FRAME_peer_places && greeted) {
         status = take_places(source, &frame->peer_places, &error);
-    } else if (frame->type == WF_FRAME_peer_region && setting_up) {
+    } else if (frame->type == WF_FRAME_peer_region && greeted) {
         status = take_region(source, &frame->peer_region, fd, &error);
     } else if (source->state == SOURCE_READY) {
         receiver_round_frame(source, frame);

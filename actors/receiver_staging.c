@@ -51,8 +51,7 @@ void receiver_write_fills(const struct wf_receiver *receiver)
 /* Pool thread. Items are RECEIVER_FLIP_BYTES of a tensor each. */
 static void flip_items(struct wf_batch *batch, uint64_t first, uint64_t count)
 {
-    struct wf_receiver *receiver =
-        (struct wf_receiver *)((char *)batch - offsetof(struct wf_receiver, flip_batch));
+    struct wf_receiver *receiver = WF_CONTAINER(batch, struct wf_receiver, flip_batch);
     const struct wf_layout *layout = receiver->rank->layout;
     uint32_t tensor = 0;
     for (uint64_t item = first; item < first + count; item++) {

@@ -81,8 +81,7 @@ static enum wf_verdict take_local(struct wf_sender *sender, struct wf_local_msg 
 
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct wf_sender *sender =
-        (struct wf_sender *)((char *)self - offsetof(struct wf_sender, actor));
+    struct wf_sender *sender = WF_CONTAINER(self, struct wf_sender, actor);
     switch (msg->kind) {
     case WF_BATCH_STEP: {
         struct wf_batch *ended = wf_batch_step(msg);

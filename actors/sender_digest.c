@@ -161,8 +161,7 @@ static void make_sets(struct wf_sender *sender)
 /* Pool thread. */
 static void compute(struct wf_batch *batch, uint64_t first, uint64_t count)
 {
-    struct wf_sender *sender =
-        (struct wf_sender *)((char *)batch - offsetof(struct wf_sender, digest_batch));
+    struct wf_sender *sender = WF_CONTAINER(batch, struct wf_sender, digest_batch);
     wf_digests_compute(sender->pool, false, sender->slots[sender->digested_slot].tensors, first,
                        count);
 }

@@ -67,8 +67,7 @@ static void wait_for(struct sender_peer *peer, const char *name, uint64_t timeou
 
 static void waited_too_long(struct wf_timer *timer)
 {
-    struct sender_peer *peer =
-        (struct sender_peer *)((char *)timer - offsetof(struct sender_peer, timer));
+    struct sender_peer *peer = WF_CONTAINER(timer, struct sender_peer, timer);
     char text[WF_REASON_MAX];
     snprintf(text, sizeof text, "%s rank %u waited too long for %s",
              wf_side_name(peer->sender->rank->options.side), peer->sender->rank->options.rank,
@@ -159,13 +158,9 @@ static enum wf_status check_identity(const struct wf_sender *sender,
     }
     const struct wf_rank_options *options = &sender->rank->options;
     const char *side = wf_side_name(options->side);
-    if (hello->proto_min > WF_PROTOCOL_MAX || hello->proto_max < WF_PROTOCOL_MIN) {
-        return wf_error_set(error, WF_PROTOCOL,
-                            "infer rank %llu speaks protocol %llu to %llu, %s rank %u speaks %d "
-                            "to %d: use one version of weft",
-                            (unsigned long long)hello->rank, (unsigned long long)hello->proto_min,
-                            (unsigned long long)hello->proto_max, side, options->rank,
-                            WF_PROTOCOL_MIN, WF_PROTOCOL_MAX);
+    enum wf_status status = wf_protocol_check(hello->proto_min, hello->proto_max, error);
+    if (status != WF_OK) {
+        return status;
     }
     if (strcmp(hello->job, options->job) != 0) {
         return wf_error_set(error, WF_REFUSED, "this is job \"%s\", not \"%s\"", options->job,

@@ -15,8 +15,7 @@ struct wf_validator {
 /* Pool thread. */
 static void compute(struct wf_batch *batch, uint64_t first, uint64_t count)
 {
-    struct wf_validator *validator =
-        (struct wf_validator *)((char *)batch - offsetof(struct wf_validator, batch));
+    struct wf_validator *validator = WF_CONTAINER(batch, struct wf_validator, batch);
     const struct wf_validation *validation = validator->current;
     for (uint32_t i = 0; i < validation->edge_count && count > 0; i++) {
         struct wf_validation_edge *edge = &validation->edges[i];
@@ -60,8 +59,7 @@ static void finish(struct wf_validator *validator)
 
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct wf_validator *validator =
-        (struct wf_validator *)((char *)self - offsetof(struct wf_validator, actor));
+    struct wf_validator *validator = WF_CONTAINER(self, struct wf_validator, actor);
     if (msg->kind == WF_VALIDATE && !msg->returned) {
         start(validator, (struct wf_validation *)msg);
         return WF_KEEP;

@@ -30,14 +30,15 @@ struct raw_group {
 };
 
 struct raw_train {
-    char *spec;
+    char *spec, *deadline;
     enum wf_publish_mode publish;
 };
 
 struct raw_policy {
     enum wf_commit_policy *commit;
     uint64_t *every, *validate_every;
-    bool *drop_to_latest, *fill;
+    bool *drop_to_latest;
+    char *fill;
     int *extras;
 };
 
@@ -63,6 +64,7 @@ struct raw_job {
     struct raw_group *infer;
     unsigned infer_count;
     struct raw_policy *policy;
+    struct raw_files *files;
     struct raw_transport *transport;
     struct raw_fault *faults;
     unsigned faults_count;
@@ -109,7 +111,7 @@ static const cyaml_schema_field_t train_fields[] = {
     NEEDED_TEXT("spec", spec, struct raw_train, WF_SPEC_MAX - 1),
     CYAML_FIELD_ENUM("publish", CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT, struct raw_train, publish,
                      publish_words, CYAML_ARRAY_LEN(publish_words)),
-    CYAML_FIELD_END};
+    TEXT("deadline", deadline, struct raw_train, 31), CYAML_FIELD_END};
 
 static const cyaml_schema_field_t policy_fields[] = {
     CYAML_FIELD_ENUM_PTR("commit", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT,
@@ -117,7 +119,7 @@ static const cyaml_schema_field_t policy_fields[] = {
     NUMBER("every", every, struct raw_policy),
     FLAG("drop_to_latest", drop_to_latest, struct raw_policy),
     NUMBER("validate_every", validate_every, struct raw_policy),
-    FLAG("fill", fill, struct raw_policy),
+    TEXT("fill", fill, struct raw_policy, 63),
     CYAML_FIELD_ENUM_PTR("extras", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT,
                          struct raw_policy, extras, extras_words, CYAML_ARRAY_LEN(extras_words)),
     CYAML_FIELD_END};
@@ -147,6 +149,7 @@ static const cyaml_schema_value_t group_entry = {
         NEEDED_TEXT("model", model, struct raw_job, WF_PATH_MAX - 1),                            \
         CYAML_FIELD_MAPPING("train", CYAML_FLAG_DEFAULT, struct raw_job, train, train_fields),   \
         MAPPING("policy", policy, struct raw_job, policy_fields),                                \
+        MAPPING("files", files, struct raw_job, wf_job_files_fields),                            \
         MAPPING("transport", transport, struct raw_job, wf_job_transport_fields),                \
         MAPPING("timeouts", timeouts, struct raw_job, timeout_fields),                           \
         MAPPING("server", server, struct raw_job, server_fields),                                \
@@ -206,8 +209,8 @@ static enum wf_status duration(const char *text, const char *key, uint64_t *ns,
     if (text != NULL &&
         (!wf_parse_duration(text, ns) || *ns < TIMEOUT_MIN_NS || *ns > TIMEOUT_MAX_NS)) {
         return wf_error_set(error, WF_INVALID,
-                            "timeouts.%s: expected a duration such as 500ms, 5s or 2m, from 1ms "
-                            "to 1000h, found \"%.40s\"",
+                            "%s: expected a duration such as 500ms, 5s or 2m, from 1ms to 1000h, "
+                            "found \"%.40s\"",
                             key, text);
     }
     return WF_OK;
@@ -226,18 +229,18 @@ static enum wf_status take_timeouts(const struct raw_timeouts *raw, struct wf_jo
         const char *text, *key;
         uint64_t *ns;
     } rows[] = {
-        {raw->connect, "connect", &out->connect_ns},
-        {raw->reconnect, "reconnect", &out->reconnect_ns},
-        {raw->lease, "lease", &out->lease_ns},
-        {raw->heartbeat, "heartbeat", &out->heartbeat_ns},
-        {raw->join, "join", &out->join_ns},
-        {raw->plan, "plan", &out->plan_ns},
-        {raw->publish, "publish", &out->publish_ns},
-        {raw->round, "round", &out->round_ns},
-        {raw->quiesce, "quiesce", &out->quiesce_ns},
-        {raw->flip, "flip", &out->flip_ns},
-        {raw->repeat, "repeat", &out->repeat_ns},
-        {raw->frozen, "frozen", &job->run.frozen_ns},
+        {raw->connect, "timeouts.connect", &out->connect_ns},
+        {raw->reconnect, "timeouts.reconnect", &out->reconnect_ns},
+        {raw->lease, "timeouts.lease", &out->lease_ns},
+        {raw->heartbeat, "timeouts.heartbeat", &out->heartbeat_ns},
+        {raw->join, "timeouts.join", &out->join_ns},
+        {raw->plan, "timeouts.plan", &out->plan_ns},
+        {raw->publish, "timeouts.publish", &out->publish_ns},
+        {raw->round, "timeouts.round", &out->round_ns},
+        {raw->quiesce, "timeouts.quiesce", &out->quiesce_ns},
+        {raw->flip, "timeouts.flip", &out->flip_ns},
+        {raw->repeat, "timeouts.repeat", &out->repeat_ns},
+        {raw->frozen, "timeouts.frozen", &job->run.frozen_ns},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         enum wf_status status = duration(rows[i].text, rows[i].key, rows[i].ns, error);
@@ -252,8 +255,7 @@ static enum wf_status take_timeouts(const struct raw_timeouts *raw, struct wf_jo
     return WF_OK;
 }
 
-/* A path in the file is relative to the file's folder. */
-static enum wf_status take_path(const char *key, const char *job_path, const char *text,
+enum wf_status wf_job_take_path(const char *key, const char *job_path, const char *text,
                                 char out[WF_PATH_MAX], struct wf_error *error)
 {
     const char *slash = strrchr(job_path, '/');
@@ -321,9 +323,9 @@ static enum wf_status take_policy(const struct raw_policy *raw, struct wf_job_fi
     job->policy.commit = WF_COMMIT_ALL;
     job->policy.every = 1;
     job->policy.validate_every = 1;
-    job->policy.fill = true;
-    if (raw == NULL) {
-        return WF_OK;
+    enum wf_status status = wf_job_take_fill(raw != NULL ? raw->fill : NULL, job, error);
+    if (raw == NULL || status != WF_OK) {
+        return status;
     }
     if (raw->commit != NULL) {
         job->policy.commit = *raw->commit;
@@ -335,7 +337,6 @@ static enum wf_status take_policy(const struct raw_policy *raw, struct wf_job_fi
         job->policy.validate_every = *raw->validate_every;
     }
     job->policy.drop_to_latest = raw->drop_to_latest != NULL && *raw->drop_to_latest;
-    job->policy.fill = raw->fill == NULL || *raw->fill;
     job->policy.extras_refuse = raw->extras != NULL && *raw->extras == 1;
     if (job->policy.every == 0) {
         return wf_error_set(error, WF_INVALID, "policy.every: expected 1 or more, found 0");
@@ -368,11 +369,12 @@ static enum wf_status take_server(const struct raw_server *raw, struct wf_job_fi
     if (status != WF_OK) {
         wf_error_prefix(error, "%s", key);
     } else if (raw->journal != NULL) {
-        status = take_path("server.journal", job->path, raw->journal, job->server.journal, error);
+        status =
+            wf_job_take_path("server.journal", job->path, raw->journal, job->server.journal, error);
     }
     if (status == WF_OK && raw->token_file != NULL) {
-        status = take_path("server.token_file", job->path, raw->token_file, job->server.token_file,
-                           error);
+        status = wf_job_take_path("server.token_file", job->path, raw->token_file,
+                                  job->server.token_file, error);
     }
     return status;
 }
@@ -430,12 +432,18 @@ static enum wf_status take_job(const struct raw_job *raw, struct wf_job_file *jo
     copy_text(job->train_spec, sizeof job->train_spec, raw->train.spec);
     job->publish = raw->train.publish;
     job->infer_count = raw->infer_count;
-    enum wf_status status = take_path("model", job->path, raw->model, job->model, error);
+    enum wf_status status = wf_job_take_path("model", job->path, raw->model, job->model, error);
+    if (status == WF_OK) {
+        status = duration(raw->train.deadline, "train.deadline", &job->deadline_ns, error);
+    }
     if (status == WF_OK && raw->report != NULL) {
-        status = take_path("report", job->path, raw->report, job->report, error);
+        status = wf_job_take_path("report", job->path, raw->report, job->report, error);
     }
     for (unsigned i = 0; status == WF_OK && i < raw->infer_count; i++) {
         status = take_group(&raw->infer[i], i, job, error);
+    }
+    if (status == WF_OK) {
+        status = wf_job_take_files(raw->files, job, error);
     }
     if (status == WF_OK) {
         status = take_policy(raw->policy, job, error);

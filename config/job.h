@@ -58,6 +58,7 @@ struct wf_job_file {
     char model[WF_PATH_MAX]; /* HF folder, or a config.json */
     char train_spec[WF_SPEC_MAX];
     enum wf_publish_mode publish;
+    uint64_t deadline_ns; /* of the trainer's own for a version's outcome; 0: none */
     struct wf_job_group infer[WF_GROUPS_MAX]; /* ranks are numbered in list order */
     uint32_t infer_count;
     struct {
@@ -65,15 +66,21 @@ struct wf_job_file {
         uint64_t every;
         bool drop_to_latest;
         uint64_t validate_every; /* element check every n versions; default 1; 0 never */
-        bool fill;
-        bool extras_refuse; /* extra tensors in an HF folder: refuse instead of warn */
+        uint32_t fill;           /* WF_FILL_ bits; default: all that there are */
+        bool extras_refuse;      /* extra tensors in an HF folder: refuse instead of warn */
     } policy;
+    struct {
+        char folder[WF_PATH_MAX]; /* where versions lie as Hugging Face folders, or "" */
+        uint32_t keep;            /* so many of the newest; default 2 */
+        uint64_t every;           /* which are written; default 1 */
+    } files;
     struct {
         char prefer[WF_TRANSPORTS_MAX][WF_JOB_TRANSPORT_NAME]; /* "shm", "ucx" */
         uint32_t prefer_count;                                 /* 0: auto */
         bool share_memory; /* test: false makes trainers use memory that cannot be mapped */
         char interfaces[WF_INTERFACES_TEXT]; /* rules (config/interfaces.h), or "" */
         uint64_t transit_bytes;              /* of one rank: in flight and packed; default 64 MiB */
+        uint32_t lanes; /* connections to each source that is read over a network; default 1 */
         struct wf_job_ucx_option ucx[WF_JOB_UCX_MAX];
         uint32_t ucx_count;
     } transport;

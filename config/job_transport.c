@@ -5,6 +5,7 @@
 #include "config/job_raw.h"
 #include "config/units.h"
 #include "config/yaml_check.h"
+#include "transports/ucx.h"
 
 #define TRANSIT_DEFAULT (UINT64_C(64) << 20)
 #define TRANSIT_MIN (UINT64_C(1) << 20)
@@ -22,6 +23,7 @@ const cyaml_schema_field_t wf_job_transport_fields[] = {
                          struct raw_transport, share_memory),
     TEXT("interfaces", interfaces, struct raw_transport, WF_INTERFACES_TEXT - 1),
     TEXT("transit_budget", transit_budget, struct raw_transport, 31),
+    NUMBER("lanes", lanes, struct raw_transport),
     CYAML_FIELD_IGNORE("ucx", CYAML_FLAG_OPTIONAL),
     CYAML_FIELD_END};
 
@@ -97,11 +99,24 @@ static enum wf_status take_budget(const char *text, uint64_t *bytes_out, struct 
     return WF_OK;
 }
 
+static enum wf_status take_lanes(uint64_t lanes, uint32_t *lanes_out, struct wf_error *error)
+{
+    if (lanes == 0 || lanes > WF_UCX_LANES_MAX) {
+        return wf_error_set(error, WF_INVALID,
+                            "transport.lanes: expected 1 to %d connections to each source, found "
+                            "%llu",
+                            WF_UCX_LANES_MAX, (unsigned long long)lanes);
+    }
+    *lanes_out = (uint32_t)lanes;
+    return WF_OK;
+}
+
 enum wf_status wf_job_take_transport(const struct raw_transport *raw, struct wf_job_file *job,
                                      struct wf_error *error)
 {
     job->transport.share_memory = true;
     job->transport.transit_bytes = TRANSIT_DEFAULT;
+    job->transport.lanes = 1;
     if (raw == NULL) {
         return WF_OK;
     }
@@ -119,6 +134,9 @@ enum wf_status wf_job_take_transport(const struct raw_transport *raw, struct wf_
     }
     if (status == WF_OK && raw->transit_budget != NULL) {
         status = take_budget(raw->transit_budget, &job->transport.transit_bytes, error);
+    }
+    if (status == WF_OK && raw->lanes != NULL) {
+        status = take_lanes(*raw->lanes, &job->transport.lanes, error);
     }
     return status;
 }

@@ -208,6 +208,7 @@ static void take_nodes(const struct looker *look, const struct source *source,
     }
     take_text(look, source->nodes, nodes, sizeof nodes);
     place->local_world = strcmp(nodes, "1") == 0 ? place->world : 0;
+    place->several_hosts = nodes[0] != '\0' && strcmp(nodes, "1") != 0;
 }
 
 /* What one launcher says; place_out->launcher stays NONE if it is not there. */
@@ -244,6 +245,10 @@ static enum wf_status read_source(enum wf_launcher launcher, bool asked, const s
     }
     take_job_id(look, source->job_id, place->job_id);
     take_text(look, source->host, place->rank0_host, sizeof place->rank0_host);
+    /* A pod is a host of its own. */
+    place->several_hosts = launcher == WF_LAUNCHER_K8S
+                               ? place->world != 1
+                               : place->local_world != 0 && place->local_world < place->world;
     if (launcher == WF_LAUNCHER_SLURM) {
         take_nodes(look, source, place);
     }
@@ -259,6 +264,7 @@ static void borrow_size(struct wf_launcher_place *pmix, const struct wf_launcher
         pmix->world = slurm->world;
         memcpy(pmix->rank0_host, slurm->rank0_host, sizeof pmix->rank0_host);
         pmix->local_world = slurm->local_world;
+        pmix->several_hosts = slurm->several_hosts;
     }
 }
 

@@ -53,6 +53,7 @@ struct wf_launcher_place {
     uint32_t rank;
     uint32_t world;                    /* 0: the launcher does not say */
     uint32_t local_world;              /* ranks on this host; 0: not said */
+    bool several_hosts;                /* it is known that ranks are on other hosts too */
     char job_id[WF_LAUNCHER_TEXT];     /* the same for all ranks of one start; "" if not said */
     char rank0_host[WF_LAUNCHER_HOST]; /* where rank 0 runs, by name or address; "" if not said */
     char said[WF_LAUNCHER_TEXT];       /* "RANK=3, WORLD_SIZE=8" */

@@ -36,6 +36,12 @@ bool wf_box_within(const struct wf_box *box, uint32_t src_elem_bytes, uint64_t s
 uint64_t wf_box_digest(const struct wf_box *box, bool side_dst, const void *base,
                        enum wf_dtype dtype, enum wf_dtype as_dtype, struct wf_copy_part part);
 
+/* Bytes [*first_out, *end_out) of the source, in which all that a part reads lies: the least and
+ * the last of its places if the part is whole along its inner axes, otherwise somewhat more, but
+ * never beyond the box. The part is not empty and lies inside the box. */
+void wf_box_source_span(const struct wf_box *box, uint32_t elem_bytes, struct wf_copy_part part,
+                        uint64_t *first_out, uint64_t *end_out);
+
 /* Writes the fill byte over a box's dst side. */
 void wf_fill_box(const struct wf_box *box, void *dst_base, uint32_t elem_bytes, uint8_t byte);
 

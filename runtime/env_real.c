@@ -8,6 +8,7 @@
 #include "runtime/env.h"
 #include "runtime/files.h"
 #include "runtime/jobs.h"
+#include "runtime/splitmix.h"
 #include "runtime/wire.h"
 
 struct env_real {
@@ -41,10 +42,8 @@ static uint64_t real_wall_s(struct wf_env *env)
 static uint64_t real_choose(struct wf_env *env, uint64_t n)
 {
     WF_ASSERT(n > 0);
-    uint64_t z = of_env(env)->choices += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return (uint64_t)(((unsigned __int128)(z ^ (z >> 31)) * n) >> 64);
+    uint64_t drawn = wf_splitmix64(&of_env(env)->choices);
+    return (uint64_t)(((unsigned __int128)drawn * n) >> 64);
 }
 
 static void real_random(struct wf_env *env, void *bytes, size_t len_bytes)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "runtime/sim_internal.h"
+#include "runtime/splitmix.h"
 
 enum {
     SIM_CLOCK_OFFSET_MAX_S = 100000, /* how far monotonic clocks of ranks lie apart */
@@ -458,7 +459,7 @@ struct wf_sim *wf_sim_new(uint64_t seed, const struct wf_sim_options *options)
     o->turn_max_ns = o->turn_max_ns == 0 ? 5000 : o->turn_max_ns;
     o->timer_late_max_ns = o->timer_late_max_ns == 0 ? 20000 : o->timer_late_max_ns;
     for (size_t i = 0; i < sizeof sim->random / sizeof sim->random[0]; i++) {
-        sim->random[i] = sim_splitmix(&seed);
+        sim->random[i] = wf_splitmix64(&seed);
     }
     /* Number 0 of each is never given out. */
     sim_grow(&sim->ports, 0, &sim->port_cap, sizeof *sim->ports);

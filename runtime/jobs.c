@@ -25,7 +25,7 @@ static struct wf_job *next_job(struct wf_jobs *jobs)
         pthread_cond_wait(&jobs->changed, &jobs->lock);
     }
     pthread_mutex_unlock(&jobs->lock);
-    return link != NULL ? (struct wf_job *)((char *)link - offsetof(struct wf_job, link)) : NULL;
+    return link != NULL ? WF_CONTAINER(link, struct wf_job, link) : NULL;
 }
 
 static void *work(void *argument)

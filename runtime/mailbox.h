@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/container.h"
+
 enum { WF_CACHE_LINE = 64 };
 
 struct wf_mail {

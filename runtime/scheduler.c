@@ -5,12 +5,12 @@
 
 static struct wf_actor *of_run_link(struct wf_mail *link)
 {
-    return (struct wf_actor *)((char *)link - offsetof(struct wf_actor, run_link));
+    return WF_CONTAINER(link, struct wf_actor, run_link);
 }
 
 static struct wf_actor *of_wake_link(struct wf_mail *link)
 {
-    return (struct wf_actor *)((char *)link - offsetof(struct wf_actor, wake_link));
+    return WF_CONTAINER(link, struct wf_actor, wake_link);
 }
 
 static struct wf_mail *sleeping(void)

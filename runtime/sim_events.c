@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/sim_internal.h"
+#include "runtime/splitmix.h"
 
 #define SIM_MILLION UINT64_C(1000000)
 
@@ -36,14 +37,6 @@ char *sim_copy_text(const char *text)
 
 /* --- choices: xoshiro256** (Blackman and Vigna), seeded by splitmix64 --------------------------
  */
-uint64_t sim_splitmix(uint64_t *state)
-{
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 static uint64_t rotate(uint64_t x, int k)
 {
     return (x << k) | (x >> (64 - k));
@@ -84,13 +77,13 @@ struct wf_sim_options wf_sim_options_swarm(uint64_t seed)
     uint64_t state = seed ^ UINT64_C(0x5eed5eed5eed5eed);
     struct wf_sim_options options = {0};
     /* Powers of two: worlds where one thing is far slower than the others find most. */
-    options.latency_min_ns = UINT64_C(1000) << (sim_splitmix(&state) % 8);
+    options.latency_min_ns = UINT64_C(1000) << (wf_splitmix64(&state) % 8);
     options.latency_max_ns =
-        options.latency_min_ns + (UINT64_C(10000) << (sim_splitmix(&state) % 10));
-    options.job_max_ns = UINT64_C(1000) << (sim_splitmix(&state) % 14);
-    options.turn_max_ns = UINT64_C(100) << (sim_splitmix(&state) % 12);
-    options.timer_late_max_ns = UINT64_C(100) << (sim_splitmix(&state) % 14);
-    options.spurious_per_million = (uint32_t)(sim_splitmix(&state) % 100000);
+        options.latency_min_ns + (UINT64_C(10000) << (wf_splitmix64(&state) % 10));
+    options.job_max_ns = UINT64_C(1000) << (wf_splitmix64(&state) % 14);
+    options.turn_max_ns = UINT64_C(100) << (wf_splitmix64(&state) % 12);
+    options.timer_late_max_ns = UINT64_C(100) << (wf_splitmix64(&state) % 14);
+    options.spurious_per_million = (uint32_t)(wf_splitmix64(&state) % 100000);
     return options;
 }
 
@@ -141,7 +134,7 @@ void sim_trace_event(struct wf_sim *sim, const struct wf_sim_event *event)
 uint64_t wf_sim_trace_hash(const struct wf_sim *sim)
 {
     uint64_t state = sim->trace ^ sim->draws;
-    return sim_splitmix(&state);
+    return wf_splitmix64(&state);
 }
 
 uint64_t wf_sim_events(const struct wf_sim *sim)

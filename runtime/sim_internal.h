@@ -107,7 +107,6 @@ void *sim_alloc(size_t len_bytes); /* zeroed; aborts when there is none */
 void sim_grow(void *array_of_pointer, uint64_t count, uint64_t *cap, size_t size);
 char *sim_copy_text(const char *text);
 
-uint64_t sim_splitmix(uint64_t *state);
 uint64_t sim_draw(struct wf_sim *sim);
 void sim_trace_mix(struct wf_sim *sim, uint64_t value);
 void sim_trace_event(struct wf_sim *sim, const struct wf_sim_event *event);

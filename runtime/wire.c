@@ -172,8 +172,7 @@ void wire_conn_opened(struct wire_conn *conn, const char *text)
  */
 static void timer_fire(struct wf_timer *timer)
 {
-    struct wire_conn *conn =
-        (struct wire_conn *)((char *)timer - offsetof(struct wire_conn, timer));
+    struct wire_conn *conn = WF_CONTAINER(timer, struct wire_conn, timer);
     if (conn->watch_failed) {
         wire_conn_end(conn, WF_NO_RESOURCE, "the kernel watches no more descriptors");
         return;

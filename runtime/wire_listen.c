@@ -71,8 +71,7 @@ void wire_socket_peer(int fd, char out[WF_ADDRESS_MAX])
  */
 static void accept_again(struct wf_timer *timer)
 {
-    struct wire_listener *listener =
-        (struct wire_listener *)((char *)timer - offsetof(struct wire_listener, timer));
+    struct wire_listener *listener = WF_CONTAINER(timer, struct wire_listener, timer);
     wf_watch_modify(listener->wire->loop, &listener->watch, WF_READABLE);
 }
 

@@ -229,8 +229,12 @@ static int run_rank(struct wf_run_setup *setup, struct wf_process_options *proce
     process->job = &setup->job;
     uint32_t ranks = here > 0 ? here : setup->train_ranks + setup->infer_ranks;
     process->crowded = ranks > (uint64_t)sysconf(_SC_NPROCESSORS_ONLN);
-    return process->side == WF_TRAIN ? wf_train_process(setup, process)
-                                     : wf_infer_process(setup, process);
+    if (process->side == WF_TRAIN) {
+        return wf_train_process(setup, process);
+    }
+    return wf_run_keeps(setup, wf_run_place(setup, process->rank).group)
+               ? wf_keeper_process(setup, process)
+               : wf_infer_process(setup, process);
 }
 
 /* A process that --rank or --reader names. */
@@ -309,6 +313,7 @@ static int run_part(struct wf_run_setup *setup, struct arguments *arguments)
     struct wf_run_part part;
     struct wf_error error;
     char listen[WF_ADDRESS_MAX];
+    arguments->wish.token_file = parent->token_file;
     enum wf_status status = wf_run_part_find(setup, &arguments->wish, look_up, NULL, &part, &error);
     if (status == WF_OK && part.kind == WF_RUN_LEADER) {
         status = wf_reach_own(part.listen, listen, &error);

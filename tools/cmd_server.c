@@ -192,7 +192,7 @@ static enum wf_status start(struct server *s, const struct wf_run_setup *setup,
                                        .policy = setup->job.policy.commit,
                                        .every = setup->job.policy.every,
                                        .drop_to_latest = setup->job.policy.drop_to_latest,
-                                       .fill = setup->job.policy.fill ? WF_FILL_ANY : 0,
+                                       .fill = setup->job.policy.fill,
                                        .timeouts = setup->job.timeouts,
                                        .ended = job_ended,
                                        .user = s};

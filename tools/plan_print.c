@@ -23,11 +23,6 @@ static const char *bytes_text(uint64_t bytes, char text_out[NUMBER_TEXT])
     return text_out;
 }
 
-static const char *side_name(enum wf_side side)
-{
-    return side == WF_TRAIN ? "train" : "infer";
-}
-
 static const struct wf_layout *layout_of(const struct wf_plan_job *job, enum wf_side side,
                                          uint32_t rank)
 {
@@ -67,7 +62,7 @@ static void print_ranks(FILE *out, const struct rank_total *totals, uint32_t cou
             continue;
         }
         fprintf(out, "  %-5s %6" PRIu32 "  %5s  %10s  %8" PRIu64 "  %5" PRIu32 "%s\n",
-                side_name(side), r, side == WF_TRAIN ? "gives" : "gets",
+                wf_side_name(side), r, side == WF_TRAIN ? "gives" : "gets",
                 bytes_text(totals[r].bytes, text), totals[r].ops, totals[r].peers,
                 count <= RANK_LINES_MAX ? ""
                 : r == busiest          ? "  the busiest"
@@ -97,7 +92,7 @@ static void print_rank_edges(FILE *out, const struct wf_plan *plan,
 {
     char text[NUMBER_TEXT];
     fprintf(out, "\n  edges of %s rank %" PRIu32 "                bytes     boxes\n",
-            side_name(focus->side), focus->rank);
+            wf_side_name(focus->side), focus->rank);
     for (uint32_t e = 0; e < plan->edge_count; e++) {
         const struct wf_edge *edge = &plan->edges[e];
         if (in_focus(focus, edge)) {
@@ -112,7 +107,7 @@ static void print_groups(FILE *out, const struct wf_plan_job *job)
     for (uint32_t g = 0; g < job->group_count; g++) {
         const struct wf_plan_job_group *group = &job->groups[g];
         uint32_t engines = group->rank_count / wf_recipe_ranks_per_engine(&group->recipe);
-        fprintf(out, "%-9s  %s: %s %" PRIu32 "..%" PRIu32, side_name(group->side), group->spec,
+        fprintf(out, "%-9s  %s: %s %" PRIu32 "..%" PRIu32, wf_side_name(group->side), group->spec,
                 group->rank_count == 1 ? "rank" : "ranks", group->first_rank,
                 group->first_rank + group->rank_count - 1);
         if (group->side == WF_INFER) {

@@ -10,9 +10,8 @@
 #include <string.h>
 
 #include "models/copy.h"
+#include "runtime/splitmix.h"
 #include "transports/read_check.h"
-
-#define CONTAINER(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
 struct fault {
     struct wf_transport base;
@@ -42,13 +41,9 @@ struct fault_read {
     uint64_t dst_offset;
 };
 
-/* splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators"). */
 static uint64_t draw(struct fault *fault, uint64_t n)
 {
-    uint64_t x = fault->random += UINT64_C(0x9E3779B97F4A7C15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return (x ^ (x >> 31)) % n;
+    return wf_splitmix64(&fault->random) % n;
 }
 
 /* --- ends ------------------------------------------------------------------------------------ */
@@ -144,7 +139,7 @@ static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
     (void)self;
     WF_ASSERT(msg->kind == WF_READ_DONE);
-    struct fault_read *open = CONTAINER(msg, struct fault_read, inner.done);
+    struct fault_read *open = WF_CONTAINER(msg, struct fault_read, inner.done);
     if (open->state == FAULT_READING) {
         take_results(open);
         if (open->flip_wire && open->outer->status == WF_OK) {
@@ -166,7 +161,7 @@ static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 
 static void waited(struct wf_timer *timer)
 {
-    struct fault_read *open = CONTAINER(timer, struct fault_read, timer);
+    struct fault_read *open = WF_CONTAINER(timer, struct fault_read, timer);
     if (wf_loop_now_ns(open->fault->loop) < open->outer->deadline_ns) {
         begin(open);
         return;
@@ -204,7 +199,7 @@ static uint32_t draw_faults(struct fault *fault, uint64_t *delay_ns_out)
 
 static void read_start(struct wf_transport *t, struct wf_read *read)
 {
-    struct fault *fault = CONTAINER(t, struct fault, base);
+    struct fault *fault = WF_CONTAINER(t, struct fault, base);
     struct fault_read *open = calloc(1, sizeof *open);
     uint64_t delay_ns = 0, now_ns = wf_loop_now_ns(fault->loop);
     WF_ASSERT(open != NULL);
@@ -236,7 +231,7 @@ static void read_start(struct wf_transport *t, struct wf_read *read)
 
 static void read_cancel(struct wf_transport *t, struct wf_read *read)
 {
-    struct fault *fault = CONTAINER(t, struct fault, base);
+    struct fault *fault = WF_CONTAINER(t, struct fault, base);
     struct fault_read *open = read->transport_data;
     if (open == NULL) {
         return;
@@ -255,38 +250,38 @@ static void read_cancel(struct wf_transport *t, struct wf_read *read)
 static enum wf_status export_region(struct wf_transport *t, const struct wf_region *region,
                                     struct wf_handle *handle_out, struct wf_error *error)
 {
-    struct wf_transport *inner = CONTAINER(t, struct fault, base)->inner;
+    struct wf_transport *inner = WF_CONTAINER(t, struct fault, base)->inner;
     return inner->ops->export_region(inner, region, handle_out, error);
 }
 
 static void withdraw_region(struct wf_transport *t, const struct wf_handle *handle)
 {
-    struct wf_transport *inner = CONTAINER(t, struct fault, base)->inner;
+    struct wf_transport *inner = WF_CONTAINER(t, struct fault, base)->inner;
     inner->ops->withdraw_region(inner, handle);
 }
 
 /* The regions are the inner transport's own: it is what checks that reads name its regions. */
 static void import_region(struct wf_transport *t, struct wf_import *import)
 {
-    struct wf_transport *inner = CONTAINER(t, struct fault, base)->inner;
+    struct wf_transport *inner = WF_CONTAINER(t, struct fault, base)->inner;
     inner->ops->import_region(inner, import);
 }
 
 static void release_region(struct wf_transport *t, struct wf_remote *remote)
 {
-    struct wf_transport *inner = CONTAINER(t, struct fault, base)->inner;
+    struct wf_transport *inner = WF_CONTAINER(t, struct fault, base)->inner;
     inner->ops->release_region(inner, remote);
 }
 
 static const char *describe(struct wf_transport *t)
 {
-    struct wf_transport *inner = CONTAINER(t, struct fault, base)->inner;
+    struct wf_transport *inner = WF_CONTAINER(t, struct fault, base)->inner;
     return inner->ops->describe != NULL ? inner->ops->describe(inner) : NULL;
 }
 
 static void close_fault(struct wf_transport *t)
 {
-    struct fault *fault = CONTAINER(t, struct fault, base);
+    struct fault *fault = WF_CONTAINER(t, struct fault, base);
     WF_ASSERT(fault->open == 0);
     fault->inner->ops->close(fault->inner);
     wf_actor_close(&fault->actor);

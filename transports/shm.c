@@ -7,8 +7,6 @@
 
 #include "transports/read_check.h"
 
-#define CONTAINER(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
-
 static void finish(struct shm_read *open)
 {
     struct shm *shm = open->shm;
@@ -78,13 +76,13 @@ static void issue_jobs(struct shm *shm)
 
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct shm *shm = CONTAINER(self, struct shm, actor);
+    struct shm *shm = WF_CONTAINER(self, struct shm, actor);
     if (msg->kind == SHM_IMPORT_DONE) {
         shm_import_ended(shm, msg);
         return WF_KEEP;
     }
     WF_ASSERT(msg->kind == SHM_JOB_DONE);
-    struct shm_job *job = CONTAINER(msg, struct shm_job, job.done);
+    struct shm_job *job = WF_CONTAINER(msg, struct shm_job, job.done);
     struct shm_read *open = job->read;
     job->read = NULL;
     job->next_idle = shm->idle;
@@ -104,7 +102,7 @@ static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 
 static void deadline_passed(struct wf_timer *timer)
 {
-    struct shm_read *open = CONTAINER(timer, struct shm_read, deadline);
+    struct shm_read *open = WF_CONTAINER(timer, struct shm_read, deadline);
     wf_read_fail(open->read, WF_TIMED_OUT, open->op < open->read->op_count ? open->op : UINT32_MAX,
                  "the deadline passed");
     drain(open);
@@ -114,7 +112,7 @@ static void deadline_passed(struct wf_timer *timer)
 
 static void start_read(struct wf_transport *t, struct wf_read *read)
 {
-    struct shm *shm = CONTAINER(t, struct shm, base);
+    struct shm *shm = WF_CONTAINER(t, struct shm, base);
     if (!wf_read_begin(t, read, wf_loop_now_ns(shm->loop))) {
         wf_send(read->owner, &read->done);
         return;
@@ -167,7 +165,7 @@ static void withdraw_region(struct wf_transport *t, const struct wf_handle *hand
 
 static void close_shm(struct wf_transport *t)
 {
-    struct shm *shm = CONTAINER(t, struct shm, base);
+    struct shm *shm = WF_CONTAINER(t, struct shm, base);
     WF_ASSERT(shm->reads == NULL && shm->remotes == 0 && shm->imports == 0);
     wf_actor_close(&shm->actor);
     wf_actor_fini(&shm->actor);

@@ -16,8 +16,6 @@
 #include "transports/memory.h"
 #include "transports/shm.h"
 
-#define CONTAINER(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
-
 enum { HANDLE_FORMAT = 1, HANDLE_BYTES = 2 + 4 * 8 + SHM_NONCE_BYTES };
 
 /* One import on its way. */
@@ -80,7 +78,7 @@ static enum wf_status check_size(int fd, uint64_t offset, uint64_t len_bytes,
 enum wf_status shm_export_region(struct wf_transport *t, const struct wf_region *region,
                                  struct wf_handle *handle_out, struct wf_error *error)
 {
-    struct shm *shm = CONTAINER(t, struct shm, base);
+    struct shm *shm = WF_CONTAINER(t, struct shm, base);
     if (region->memory != WF_MEMORY_HOST || region->address == NULL || region->len_bytes == 0) {
         return wf_error_set(error, WF_UNSUPPORTED,
                             "shm shares host memory only, and at least one byte of it");
@@ -112,7 +110,9 @@ static enum wf_status import_memfd(struct shm_remote *remote, int fd, uint64_t o
 {
     uint64_t len_bytes = remote->base.len_bytes;
     if (fd < 0) {
-        return wf_error_set(error, WF_PROTOCOL, "a memfd region came without its descriptor");
+        return wf_error_set(error, WF_PROTOCOL,
+                            "a memfd region came without its descriptor: its "
+                            "source has to be reached by a unix address");
     }
     enum wf_status status = check_size(fd, offset, len_bytes, error);
     if (status == WF_OK) {
@@ -201,7 +201,7 @@ static enum wf_status import_checked(const struct wf_handle *handle, struct shm_
 /* Pool thread. */
 static void import_work(struct wf_job *job)
 {
-    struct shm_import *open = CONTAINER(job, struct shm_import, job);
+    struct shm_import *open = WF_CONTAINER(job, struct shm_import, job);
     struct wf_import *import = open->import;
     import->status = import_checked(&import->handle, open->remote, &import->error);
     if (import->handle.fd >= 0) {
@@ -210,15 +210,9 @@ static void import_work(struct wf_job *job)
     }
 }
 
-static void import_end(struct wf_import *import)
-{
-    import->done.kind = WF_IMPORT_DONE;
-    wf_send(import->owner, &import->done);
-}
-
 void shm_import_region(struct wf_transport *t, struct wf_import *import)
 {
-    struct shm *shm = CONTAINER(t, struct shm, base);
+    struct shm *shm = WF_CONTAINER(t, struct shm, base);
     struct shm_remote *remote = calloc(1, sizeof *remote);
     struct shm_import *open = calloc(1, sizeof *open);
     import->remote = NULL;
@@ -231,7 +225,7 @@ void shm_import_region(struct wf_transport *t, struct wf_import *import)
         }
         import->status =
             wf_error_set(&import->error, WF_NO_MEMORY, "no memory for an imported region");
-        import_end(import);
+        wf_send(import->owner, &import->done);
         return;
     }
     remote->base = (struct wf_remote){.transport = t, .len_bytes = import->len_bytes};
@@ -248,7 +242,7 @@ void shm_import_region(struct wf_transport *t, struct wf_import *import)
 
 void shm_import_ended(struct shm *shm, struct wf_msg *msg)
 {
-    struct shm_import *open = CONTAINER(msg, struct shm_import, job.done);
+    struct shm_import *open = WF_CONTAINER(msg, struct shm_import, job.done);
     struct wf_import *import = open->import;
     struct shm_remote *remote = open->remote;
     free(open);
@@ -262,12 +256,12 @@ void shm_import_ended(struct shm *shm, struct wf_msg *msg)
     } else {
         free(remote); /* nothing is mapped when the import failed */
     }
-    import_end(import);
+    wf_send(import->owner, &import->done);
 }
 
 void shm_release_region(struct wf_transport *t, struct wf_remote *base)
 {
-    struct shm *shm = CONTAINER(t, struct shm, base);
+    struct shm *shm = WF_CONTAINER(t, struct shm, base);
     struct shm_remote *remote = (struct shm_remote *)base;
     WF_ASSERT(remote->open_reads == 0);
     if (remote->kind == SHM_MEMFD) {

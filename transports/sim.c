@@ -292,7 +292,6 @@ static void import_end(struct sim_import *open)
         open->next->prev = open->prev;
     }
     free(open);
-    import->done.kind = WF_IMPORT_DONE;
     wf_send(import->owner, &import->done);
 }
 

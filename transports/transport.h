@@ -83,7 +83,6 @@ struct wf_import {
     enum wf_status status;
     struct wf_remote *remote; /* OK: to be given to release_region, else NULL */
     struct wf_error error;    /* when status is not OK */
-    void *transport_data;
 };
 
 /* One read: ops of one edge. Caller-owned until `done` comes back. */

@@ -238,8 +238,8 @@ static enum wf_status set_defaults(struct ucx *ucx, ucp_config_t *config, const 
 {
     static const struct wf_transport_ucx_option defaults[] = {
         {"UCX_POSIX_ERROR_HANDLING", "y"}, {"UCX_SYSV_ERROR_HANDLING", "y"},
-        {"UCX_XPMEM_ERROR_HANDLING", "y"}, {"UCX_TCP_TX_SEG_SIZE", "64k"},
-        {"UCX_TCP_RX_SEG_SIZE", "128k"},   {"UCX_TCP_CONN_NB", "y"},
+        {"UCX_XPMEM_ERROR_HANDLING", "y"}, {"UCX_TCP_TX_SEG_SIZE", "128k"},
+        {"UCX_TCP_RX_SEG_SIZE", "256k"},   {"UCX_TCP_CONN_NB", "y"},
     };
     enum wf_status status = WF_OK;
     for (size_t i = 0; i < sizeof defaults / sizeof defaults[0] && status == WF_OK; i++) {
@@ -351,12 +351,12 @@ static uint64_t host_hash(const char *host)
 
 static const char *describe(struct wf_transport *t)
 {
-    return UCX_CONTAINER(t, struct ucx, base)->description;
+    return WF_CONTAINER(t, struct ucx, base)->description;
 }
 
 static void close_ucx(struct wf_transport *t)
 {
-    struct ucx *ucx = UCX_CONTAINER(t, struct ucx, base);
+    struct ucx *ucx = WF_CONTAINER(t, struct ucx, base);
     WF_ASSERT(ucx->reader.reads == NULL && ucx->reader.imports == NULL);
     ucx_reader_close(ucx);
     ucx_source_close(ucx);

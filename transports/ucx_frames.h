@@ -3,11 +3,11 @@
  *
  * Each message is an active message: a fixed head (little-endian) and a body.
  *
- *   reader -> source                             source -> reader
- *   HELLO  body: the reader's address            WELCOME
- *   OPEN   a region and its length               OPENED
- *   CHUNK  body: slices                          DATA  body: the slices' elements, one after
- * another BYE    nothing more will be asked
+ *   reader -> source                    source -> reader
+ *   HELLO  body: the reader's address   WELCOME
+ *   OPEN   a region and its length      OPENED
+ *   CHUNK  body: slices                 DATA  body: the slices' elements, one after another
+ *   BYE    nothing more will be asked
  *
  * OPENED's body is empty, or the address of the region (8 bytes) and UCX's key to it, for readers
  * that can read it by themselves.

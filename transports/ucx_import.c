@@ -30,7 +30,7 @@ static void finish(struct ucx_import *open, enum wf_status status, const char *w
 
 static void deadline_passed(struct wf_timer *timer)
 {
-    struct ucx_import *open = UCX_CONTAINER(timer, struct ucx_import, deadline);
+    struct ucx_import *open = WF_CONTAINER(timer, struct ucx_import, deadline);
     char why[200];
     snprintf(why, sizeof why, "the source (process %llu) did not answer within %llu s",
              (unsigned long long)open->peer->handle.pid,
@@ -112,8 +112,7 @@ static enum wf_status start(struct ucx *ucx, struct wf_import *import, struct uc
 {
     struct ucx_import *open = calloc(1, sizeof *open);
     struct ucx_remote *remote = calloc(1, sizeof *remote);
-    struct ucx_peer *peer =
-        open != NULL && remote != NULL ? ucx_peer_get(ucx, handle, error) : NULL;
+    struct ucx_peer *peer = open != NULL && remote != NULL ? ucx_peer_get(ucx, handle) : NULL;
     if (peer == NULL) {
         free(open);
         free(remote);
@@ -145,10 +144,9 @@ static enum wf_status start(struct ucx *ucx, struct wf_import *import, struct uc
 
 void ucx_import_region(struct wf_transport *t, struct wf_import *import)
 {
-    struct ucx *ucx = UCX_CONTAINER(t, struct ucx, base);
+    struct ucx *ucx = WF_CONTAINER(t, struct ucx, base);
     struct ucx_handle handle;
     import->remote = NULL;
-    import->transport_data = NULL;
     enum wf_status status = ucx_handle_decode(&import->handle, &handle, &import->error);
     if (import->handle.fd >= 0) {
         close(import->handle.fd);

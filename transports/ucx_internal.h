@@ -38,8 +38,6 @@ enum {
 #define UCX_SEND_SLACK_NS UINT64_C(1000000000) /* of a send after its reader gave up */
 #define UCX_WITHDRAW_NS UINT64_C(200000000)    /* that a withdrawal waits for readers to let go */
 
-#define UCX_CONTAINER(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
-
 struct ucx;
 
 /* A small message as it came, kept until it is acted upon. */
@@ -280,8 +278,8 @@ void ucx_imports_fail(struct ucx *ucx, struct ucx_peer *peer, enum wf_status sta
                       const char *why);
 
 /* ucx_peer.c */
-struct ucx_peer *ucx_peer_get(struct ucx *ucx, const struct ucx_handle *handle,
-                              struct wf_error *error); /* one reference more; NULL: no memory */
+/* One reference more; NULL: no memory. */
+struct ucx_peer *ucx_peer_get(struct ucx *ucx, const struct ucx_handle *handle);
 void ucx_peer_put(struct ucx_peer *peer);
 /* Connects unless it is; false: it cannot be, `failure` says why. */
 bool ucx_peer_greet(struct ucx_peer *peer);

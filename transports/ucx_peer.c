@@ -28,7 +28,7 @@ static void on_error(void *argument, ucp_ep_h ep, ucs_status_t status)
 static void process_ended(struct wf_watch *watch, unsigned events)
 {
     (void)events;
-    struct ucx_peer *peer = UCX_CONTAINER(watch, struct ucx_peer, exit);
+    struct ucx_peer *peer = WF_CONTAINER(watch, struct ucx_peer, exit);
     snprintf(peer->failure, sizeof peer->failure, "the source's process %llu ended",
              (unsigned long long)peer->handle.pid);
     ucx_peer_lose(peer);
@@ -69,8 +69,7 @@ static void watch_process(struct ucx_peer *peer)
 /* --- connecting --------------------------------------------------------------------------------
  */
 
-struct ucx_peer *ucx_peer_get(struct ucx *ucx, const struct ucx_handle *handle,
-                              struct wf_error *error)
+struct ucx_peer *ucx_peer_get(struct ucx *ucx, const struct ucx_handle *handle)
 {
     struct ucx_peer *peer = ucx->reader.peers;
     while (peer != NULL && (memcmp(peer->handle.life, handle->life, UCX_LIFE_BYTES) != 0 ||
@@ -81,7 +80,6 @@ struct ucx_peer *ucx_peer_get(struct ucx *ucx, const struct ucx_handle *handle,
     if (peer == NULL) {
         peer = calloc(1, sizeof *peer);
         if (peer == NULL) {
-            wf_error_set(error, WF_NO_MEMORY, "no memory for a source's record");
             return NULL;
         }
         peer->ucx = ucx;

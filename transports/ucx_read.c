@@ -236,7 +236,7 @@ void ucx_reads_fail(struct ucx *ucx, struct ucx_peer *peer, enum wf_status statu
 
 static void deadline_passed(struct wf_timer *timer)
 {
-    struct ucx_read *open = UCX_CONTAINER(timer, struct ucx_read, deadline);
+    struct ucx_read *open = WF_CONTAINER(timer, struct ucx_read, deadline);
     struct ucx *ucx = open->ucx;
     ucx_read_fail(open, WF_TIMED_OUT, first_open_op(open), "the deadline passed");
     ucx_reads_pump(ucx); /* others may have its credits */
@@ -356,7 +356,7 @@ void ucx_reads_resume(struct ucx *ucx)
 
 void ucx_read_start(struct wf_transport *t, struct wf_read *read)
 {
-    struct ucx *ucx = UCX_CONTAINER(t, struct ucx, base);
+    struct ucx *ucx = WF_CONTAINER(t, struct ucx, base);
     if (!wf_read_begin(t, read, wf_loop_now_ns(ucx->loop))) {
         wf_send(read->owner, &read->done);
         return;
@@ -389,6 +389,6 @@ void ucx_read_cancel(struct wf_transport *t, struct wf_read *read)
     struct ucx_read *open = read->transport_data;
     if (open != NULL && !open->draining) {
         ucx_read_fail(open, WF_CANCELLED, UINT32_MAX, "cancelled");
-        ucx_reads_pump(UCX_CONTAINER(t, struct ucx, base));
+        ucx_reads_pump(WF_CONTAINER(t, struct ucx, base));
     }
 }

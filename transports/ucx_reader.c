@@ -267,7 +267,7 @@ static void act(struct ucx_slot *slot)
 
 static bool after(struct ucx_worker *worker)
 {
-    struct ucx *ucx = UCX_CONTAINER(worker, struct ucx, reader.worker);
+    struct ucx *ucx = WF_CONTAINER(worker, struct ucx, reader.worker);
     bool moved = false, freed = false;
     for (struct ucx_note *note; (note = ucx_notes_take(&ucx->reader.notes)) != NULL;) {
         moved = true;
@@ -341,7 +341,7 @@ static void reset_slots(struct ucx *ucx)
 
 static void barrier_passed(struct wf_timer *timer)
 {
-    struct ucx *ucx = UCX_CONTAINER(timer, struct ucx, reader.barrier);
+    struct ucx *ucx = WF_CONTAINER(timer, struct ucx, reader.barrier);
     bool is_needed = false;
     for (struct ucx_read *open = ucx->reader.reads; open != NULL; open = open->next) {
         is_needed |= open->draining;

@@ -235,7 +235,7 @@ static void sent(void *request, ucs_status_t status, void *user)
 
 static void check_sends(struct wf_timer *timer)
 {
-    struct ucx *ucx = UCX_CONTAINER(timer, struct ucx, source.check);
+    struct ucx *ucx = WF_CONTAINER(timer, struct ucx, source.check);
     uint64_t now_ns = wf_loop_now_ns(ucx->loop);
     for (struct ucx_send *send = ucx->source.sends; send != NULL; send = send->next) {
         if (send->deadline_ns <= now_ns && !send->client->failed) {
@@ -464,7 +464,7 @@ static void hear(struct ucx *ucx, struct ucx_note *note)
 
 bool ucx_serve(struct ucx_worker *worker)
 {
-    struct ucx *ucx = UCX_CONTAINER(worker, struct ucx, source.worker);
+    struct ucx *ucx = WF_CONTAINER(worker, struct ucx, source.worker);
     uint64_t completed = ucx->source.completed;
     bool moved = false;
     if (ucx->source.overran) {

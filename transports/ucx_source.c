@@ -22,7 +22,7 @@ static enum wf_status open_worker(struct ucx *ucx, struct wf_error *error)
 enum wf_status ucx_export_region(struct wf_transport *t, const struct wf_region *region,
                                  struct wf_handle *handle_out, struct wf_error *error)
 {
-    struct ucx *ucx = UCX_CONTAINER(t, struct ucx, base);
+    struct ucx *ucx = WF_CONTAINER(t, struct ucx, base);
     if (region->memory != WF_MEMORY_HOST || region->address == NULL || region->len_bytes == 0) {
         return wf_error_set(error, WF_UNSUPPORTED,
                             "ucx offers host memory only, and at least one byte of it");
@@ -90,7 +90,7 @@ static bool stop_sends(struct ucx *ucx, struct ucx_region *region)
 
 void ucx_withdraw_region(struct wf_transport *t, const struct wf_handle *handle)
 {
-    struct ucx *ucx = UCX_CONTAINER(t, struct ucx, base);
+    struct ucx *ucx = WF_CONTAINER(t, struct ucx, base);
     struct ucx_handle of;
     if (ucx_handle_decode(handle, &of, NULL) != WF_OK) {
         return;

@@ -12,8 +12,6 @@ enum {
     SETTLE_IDLE = 100, /* rounds in which nothing moved any more */
 };
 
-#define CONTAINER(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
-
 const char *ucx_worker_text(const struct ucx_worker *worker, ucs_status_t status)
 {
     return worker->ucx->ucs_status_string(status);
@@ -45,12 +43,12 @@ void ucx_worker_settle(struct ucx_worker *worker, const uint32_t *open)
 
 static bool progress(struct wf_progress_source *source)
 {
-    return ucx_worker_progress(CONTAINER(source, struct ucx_worker, source));
+    return ucx_worker_progress(WF_CONTAINER(source, struct ucx_worker, source));
 }
 
 static bool arm(struct wf_progress_source *source)
 {
-    struct ucx_worker *worker = CONTAINER(source, struct ucx_worker, source);
+    struct ucx_worker *worker = WF_CONTAINER(source, struct ucx_worker, source);
     ucs_status_t status = worker->ucx->ucp_worker_arm(worker->worker);
     if (status != UCS_OK && status != UCS_ERR_BUSY) {
         wf_log(wf_loop_log(worker->loop), WF_LOG_ERROR, "ucx cannot arm its wake-up: %s",
@@ -64,7 +62,7 @@ static bool arm(struct wf_progress_source *source)
 static void ready(struct wf_watch *watch, unsigned events)
 {
     (void)events;
-    struct ucx_worker *worker = CONTAINER(watch, struct ucx_worker, watch);
+    struct ucx_worker *worker = WF_CONTAINER(watch, struct ucx_worker, watch);
     ucx_worker_progress(worker);
     if (worker->worker != NULL) {
         worker->ucx->ucp_worker_arm(worker->worker);

@@ -22,8 +22,7 @@ static enum wf_verdict keep_request(struct wf_actor *self, struct wf_msg *msg)
 
 static enum wf_verdict keep_senders(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct client_world *w =
-        (struct client_world *)((char *)self - offsetof(struct client_world, sender.actor));
+    struct client_world *w = WF_CONTAINER(self, struct client_world, sender.actor);
     keep_request(self, msg);
     if (msg->kind == WF_LOCAL_REVOKE && !w->keeps_revokes) {
         client_answer(w, &w->sender, WF_LOCAL_REVOKED, (const struct wf_local_msg *)msg, WF_OK);
@@ -86,8 +85,7 @@ static void on_server_frame(struct client_world *w, const struct wf_wire_msg *wi
 
 static enum wf_verdict on_server_message(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct client_world *w =
-        (struct client_world *)((char *)self - offsetof(struct client_world, server));
+    struct client_world *w = WF_CONTAINER(self, struct client_world, server);
     const struct wf_wire_msg *wire = (const struct wf_wire_msg *)msg;
     if (msg->kind == WF_WIRE_OPENED) {
         w->conn = wire->conn;
@@ -150,6 +148,14 @@ static void on_released(void *user, struct wf_rank *rank, struct wf_version vers
     w->releases++;
     w->released_engines = engines;
 }
+static void on_in_doubt(void *user, struct wf_rank *rank, struct wf_version version)
+{
+    struct client_world *w = user;
+    (void)rank;
+    w->doubts++;
+    w->doubted = version;
+}
+
 static void on_aborted(void *user, struct wf_rank *rank, struct wf_version version,
                        uint64_t attempt, bool again, const struct wf_culprit *culprit)
 {
@@ -237,6 +243,7 @@ static void make_rank(struct client_world *w, enum wf_side side, enum wf_publish
                                                          .ready = on_ready,
                                                          .copied = on_copied,
                                                          .released = on_released,
+                                                         .in_doubt = on_in_doubt,
                                                          .aborted = on_aborted,
                                                          .ended = on_ended},
                                                .host = w};

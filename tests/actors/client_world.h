@@ -41,11 +41,12 @@ struct client_world {
     struct wf_part_fake converter, sender, receiver;
     struct wf_meta_client *client;
     /* --- what its host was told */
-    uint32_t quiesces, resumes, readies, releases, aborts, copies, ends;
+    uint32_t quiesces, resumes, readies, releases, aborts, copies, doubts, ends;
     struct wf_version resumed;
     bool aborted_again, restarted, fail_after_write;
     uint32_t released_engines;
     uint64_t ready_step;
+    struct wf_version doubted;
     struct wf_error ended, copy_error;
 };
 

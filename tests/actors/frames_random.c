@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/splitmix.h"
+
 const enum wf_frame_type all_frame_types[] = {
 #define TYPE_ROW(name, number) WF_FRAME_##name,
     WF_FRAME_MAP(TYPE_ROW)
@@ -12,16 +14,16 @@ const enum wf_frame_type all_frame_types[] = {
 
 static uint64_t random_upto(uint64_t *s, uint64_t max)
 {
-    uint64_t width = random_next(s) % 65; /* small and large numbers alike */
-    uint64_t number = random_next(s) >> (width == 64 ? 0 : width);
+    uint64_t width = wf_splitmix64(s) % 65; /* small and large numbers alike */
+    uint64_t number = wf_splitmix64(s) >> (width == 64 ? 0 : width);
     return max == UINT64_MAX ? number : number % (max + 1);
 }
 
 static void random_text(uint64_t *s, char *text, size_t bound)
 {
-    size_t len = random_next(s) % 4 == 0 ? bound - 1 : random_next(s) % bound;
+    size_t len = wf_splitmix64(s) % 4 == 0 ? bound - 1 : wf_splitmix64(s) % bound;
     for (size_t i = 0; i < len; i++) {
-        text[i] = (char)(1 + random_next(s) % 255);
+        text[i] = (char)(1 + wf_splitmix64(s) % 255);
     }
     text[len] = '\0';
 }
@@ -65,17 +67,17 @@ static void *new_list(struct wf_frame *frame, size_t bytes)
 
 #define FILL_U64(n, max) to->n = random_upto(s, max);
 #define FILL_TEXT(n, max) random_text(s, to->n, max);
-#define FILL_BYTES(n, max)                                \
-    to->n##_len = (uint32_t)(random_next(s) % (max + 1)); \
-    for (uint32_t i = 0; i < to->n##_len; i++) {          \
-        to->n[i] = (uint8_t)random_next(s);               \
+#define FILL_BYTES(n, max)                                  \
+    to->n##_len = (uint32_t)(wf_splitmix64(s) % (max + 1)); \
+    for (uint32_t i = 0; i < to->n##_len; i++) {            \
+        to->n[i] = (uint8_t)wf_splitmix64(s);               \
     }
-#define FILL_HASH(n, unused) to->n = (struct wf_hash){random_next(s), random_next(s)};
+#define FILL_HASH(n, unused) to->n = (struct wf_hash){wf_splitmix64(s), wf_splitmix64(s)};
 #define FILL_KEY(n, unused) to->n = random_key(s);
 #define FILL_VERSION(n, unused) to->n = random_version(s);
 #define FILL_CULPRIT(n, unused) random_culprit(s, &to->n);
 #define FILL_LIST(n, el, max)                                     \
-    to->n##_count = (uint32_t)(random_next(s) % 5);               \
+    to->n##_count = (uint32_t)(wf_splitmix64(s) % 5);             \
     to->n = NULL;                                                 \
     if (to->n##_count > 0) {                                      \
         to->n = new_list(frame, to->n##_count * sizeof to->n[0]); \

@@ -4,15 +4,6 @@
 
 #include "actors/messages.h"
 
-/* A generator that is the same everywhere (splitmix64). */
-static inline uint64_t random_next(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
 /* Fills *frame with random fields of `type` (lists of up to 4 elements); free with wf_frame_fini.
  */
 void random_frame(uint64_t *state, enum wf_frame_type type, struct wf_frame *frame);

@@ -27,7 +27,7 @@ void puppet_send(struct puppet *puppet, enum wf_frame_type type, const void *fie
 
 static void beat(struct wf_timer *timer)
 {
-    struct puppet *puppet = (struct puppet *)((char *)timer - offsetof(struct puppet, beat));
+    struct puppet *puppet = WF_CONTAINER(timer, struct puppet, beat);
     uint64_t now = wf_loop_now_ns(puppet->world->loop);
     if (!puppet->closed && !puppet->silent) {
         const struct wf_frame_heartbeat heartbeat = {.sequence = 1, .sent_ns = now};
@@ -116,8 +116,8 @@ const struct wf_frame *puppet_expect(struct puppet *puppet, enum wf_frame_type t
     struct wait wait = {puppet, type};
     uint64_t limit = wf_sim_now_ns(puppet->world->sim) + 20000 * PUPPET_MS;
     bool came = has_come(&wait) || wf_sim_run(puppet->world->sim, has_come, &wait, limit);
-    cr_assert(came, "%s rank %u waits for %s", puppet->side == WF_TRAIN ? "train" : "infer",
-              puppet->rank, wf_frame_name(type));
+    cr_assert(came, "%s rank %u waits for %s", wf_side_name(puppet->side), puppet->rank,
+              wf_frame_name(type));
     return &puppet->frames[puppet->seen++];
 }
 
@@ -135,7 +135,7 @@ void puppet_refuses(struct puppet *puppet, enum wf_frame_type type, uint64_t ns)
     uint32_t before = puppet_count(puppet, type);
     world_run(puppet->world, ns);
     cr_assert_eq(puppet_count(puppet, type), before, "%s rank %u got %s",
-                 puppet->side == WF_TRAIN ? "train" : "infer", puppet->rank, wf_frame_name(type));
+                 wf_side_name(puppet->side), puppet->rank, wf_frame_name(type));
 }
 
 /* --- the world -------------------------------------------------------------------------------- */
@@ -196,8 +196,7 @@ static struct puppet *new_puppet(struct world *world, enum wf_side side, uint32_
                                             .host = "here",
                                             .pid = 100 + world->puppet_count,
                                             .group_rank = rank};
-    snprintf(puppet->hello.group, sizeof puppet->hello.group, "%s",
-             side == WF_TRAIN ? "train" : "infer");
+    snprintf(puppet->hello.group, sizeof puppet->hello.group, "%s", wf_side_name(side));
     snprintf(puppet->hello.spec, sizeof puppet->hello.spec, "%s",
              side == WF_TRAIN ? "megatron:tp=1" : "vllm:tp=1");
     puppet->beat = (struct wf_timer){.fire = beat, .name = "puppet"};

@@ -21,8 +21,7 @@ struct wf_actor *wf_meta_client_actor(struct wf_meta_client *client)
 
 static enum wf_verdict keep_answer(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct wf_meta_client *client =
-        (struct wf_meta_client *)((char *)self - offsetof(struct wf_meta_client, actor));
+    struct wf_meta_client *client = WF_CONTAINER(self, struct wf_meta_client, actor);
     cr_assert_lt(client->answer_count, STAGE_ANSWERS_MAX);
     client->answers[client->answer_count++] = (struct wf_local_msg *)msg;
     return WF_KEEP;
@@ -63,7 +62,7 @@ static void make_options(struct stage *stage, struct stage_rank *rank, enum wf_s
         .side = side,
         .rank = number,
         .engine = side == WF_INFER ? number / per_engine : 0,
-        .group = side == WF_TRAIN ? "train" : "infer",
+        .group = wf_side_name(side),
         .group_rank = number,
         .model = stage->model,
         .regions = &rank->memory,

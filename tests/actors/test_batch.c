@@ -18,7 +18,7 @@ struct bench {
 
 static void work(struct wf_batch *batch, uint64_t first, uint64_t count)
 {
-    struct bench *bench = (struct bench *)((char *)batch - offsetof(struct bench, batch));
+    struct bench *bench = WF_CONTAINER(batch, struct bench, batch);
     for (uint64_t i = first; i < first + count; i++) {
         bench->done[i]++;
     }
@@ -26,7 +26,7 @@ static void work(struct wf_batch *batch, uint64_t first, uint64_t count)
 
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct bench *bench = (struct bench *)((char *)self - offsetof(struct bench, actor));
+    struct bench *bench = WF_CONTAINER(self, struct bench, actor);
     if (bench->stop_after > 0 && --bench->stop_after == 0) {
         wf_batch_stop(&bench->batch);
     }

@@ -28,7 +28,7 @@ Test(terms, the_first_generation_of_a_later_term_ends_the_hold_too)
     begin_generation(1, 0);
     cr_assert_eq(w.readies, 1);
     cr_assert_not(w.restarted, "the job's own first one");
-    cr_assert_eq(wf_client_publish(w.client, 4, "label", NULL), WF_OK);
+    cr_assert_eq(wf_client_publish(w.client, 4, "label", 0, NULL), WF_OK);
     client_expect(&w, WF_FRAME_publish);
     struct wf_env *env = wf_loop_env(w.server_loop);
     env->ops->close(env, w.conn);
@@ -39,5 +39,5 @@ Test(terms, the_first_generation_of_a_later_term_ends_the_hold_too)
     begin_generation(1, 4);
     cr_assert_eq(w.readies, 2);
     cr_assert(w.restarted, "the host has to let go of what it held");
-    cr_assert_eq(wf_client_publish(w.client, 4, "label", NULL), WF_OK);
+    cr_assert_eq(wf_client_publish(w.client, 4, "label", 0, NULL), WF_OK);
 }

@@ -1,13 +1,13 @@
 /* test_data_path.c - a version's way from trainers' memory to engines' memory, and all that may
  * stop it: with real connections and shared memory, without a server. */
 #include <criterion/criterion.h>
-#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "actors/receiver.h"
 #include "actors/sender.h"
 #include "tests/actors/stage.h"
+#include "tests/runtime/descriptors.h"
 
 static const struct stage_options plain = {
     .train = "megatron:tp=2", .infer = "vllm:tp=2", .share_memory = true};
@@ -271,8 +271,9 @@ Test(data_path, a_grant_that_does_not_come_is_named)
     read_version(&stage, 0, &key, 1000);
     struct wf_local_msg *done = read_done(&stage, 0);
     cr_assert_eq(done->status, WF_TIMED_OUT, "%s", done->error.text);
-    cr_assert_str_eq(done->error.text,
-                     "train rank 1 (host here) did not grant version 1.1.1 within 1 s");
+    cr_assert_str_eq(
+        done->error.text,
+        "train rank 1 (host here) did not grant version 1.1.1 to infer rank 0 within 1 s");
     cr_assert_str_eq(done->culprit.host, "here");
     stage_drop(done);
     stage_close(&stage);
@@ -426,18 +427,6 @@ Test(data_path, a_rank_with_another_layout_is_named)
 /* --- nothing leaks
  * ------------------------------------------------------------------------------------------- */
 
-static unsigned count_fds(void)
-{
-    unsigned count = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    cr_assert_not_null(dir);
-    while (readdir(dir) != NULL) {
-        count++;
-    }
-    closedir(dir);
-    return count;
-}
-
 static unsigned count_maps(void)
 {
     unsigned count = 0;
@@ -466,11 +455,11 @@ Test(data_path, two_hundred_rounds_keep_descriptors_and_mappings)
         stage_transfer(&stage, &key);
         stage_flip(&stage, &key);
         if (version == 5) {
-            fds = count_fds();
+            fds = open_descriptors();
             maps = count_maps();
         }
     }
-    cr_assert_eq(count_fds(), fds);
+    cr_assert_eq(open_descriptors(), fds);
     cr_assert_eq(count_maps(), maps);
     stage_close(&stage);
 }

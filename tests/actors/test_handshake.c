@@ -225,6 +225,7 @@ Test(handshake, refuses_a_proof_that_was_heard_elsewhere)
     challenge(first, &ours);
     cr_assert_eq(connect_as(first, &ours, &rank3), WF_OK);
     struct wf_frame_prove heard = first->ends.frame.prove;
+    struct wf_handshake before = first->acceptor;
     cr_assert_eq(check(first, WF_CHANNEL_SERVER), WF_OK);
     struct wf_frame_proven answer = first->ends.frame.proven;
     /* The same server draws another nonce for the next connection. */
@@ -235,11 +236,13 @@ Test(handshake, refuses_a_proof_that_was_heard_elsewhere)
     wf_handshake_open(&second->acceptor, &second->ends.env, 1, &ours, 77);
     wf_frame_send(&second->ends.env, 2, WF_FRAME_prove, &heard, -1);
     cr_expect_eq(check(second, WF_CHANNEL_SERVER), WF_REFUSED, "replayed");
-    /* Reflected: what an acceptor answers proves nothing of a connector. */
+    /* Reflected, with the very nonces: what an acceptor answers proves nothing of a connector. */
     memcpy(heard.proof, answer.proof, sizeof heard.proof);
-    challenge(first, &ours);
+    first->acceptor = before;
+    first->ends.trusted = 0;
     wf_frame_send(&first->ends.env, 2, WF_FRAME_prove, &heard, -1);
     cr_expect_eq(check(first, WF_CHANNEL_SERVER), WF_REFUSED, "reflected");
+    cr_expect_eq(first->ends.trusted, 0);
     free(first);
     free(second);
 }

@@ -292,7 +292,7 @@ Test(infer, the_end_waits_until_nothing_can_land)
  */
 static enum wf_status publish(uint64_t step)
 {
-    return wf_client_publish(w.client, step, "label", NULL);
+    return wf_client_publish(w.client, step, "label", 0, NULL);
 }
 
 static void generation(uint64_t counter, uint64_t step)

@@ -151,7 +151,7 @@ static void on_request(struct liar *liar, const struct wf_frame *frame)
 
 static enum wf_verdict play(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct liar *liar = (struct liar *)((char *)self - offsetof(struct liar, actor));
+    struct liar *liar = WF_CONTAINER(self, struct liar, actor);
     struct wf_wire_msg *wire = (struct wf_wire_msg *)msg;
     if (msg->kind == WF_WIRE_OPENED) {
         liar->conn = wire->conn;
@@ -205,7 +205,7 @@ static const struct {
     enum wf_status status;
     const char *says;
 } rows[] = {
-    {"is silent", LIE_SILENT, WF_TIMED_OUT, "could not be read from within 1 s"},
+    {"is silent", LIE_SILENT, WF_TIMED_OUT, "could not be read from by infer rank 0 within 1 s"},
     {"refuses", LIE_REFUSES, WF_REFUSED, "not today"},
     {"sends no frame", LIE_NOT_A_FRAME, WF_PROTOCOL, ""},
     {"plays the server", LIE_SERVERS_FRAME, WF_PROTOCOL, "heartbeat frame that cannot come now"},

@@ -38,7 +38,7 @@ static void take_frame(struct caller *caller, const struct wf_wire_msg *msg)
 
 static enum wf_verdict take(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct caller *caller = (struct caller *)((char *)self - offsetof(struct caller, actor));
+    struct caller *caller = WF_CONTAINER(self, struct caller, actor);
     if (msg->kind == WF_WIRE_FRAME) {
         take_frame(caller, (struct wf_wire_msg *)msg);
     } else if (msg->kind == WF_WIRE_CLOSED) {
@@ -162,7 +162,8 @@ static const struct {
     enum wf_status status;
     const char *says;
 } hello_rows[] = {
-    {"another protocol", newer_protocol, WF_PROTOCOL, "one version of weft"},
+    {"another protocol", newer_protocol, WF_PROTOCOL,
+     "versions 200 to 200 are spoken there, 1 to 1 here"},
     {"another job", another_job, WF_REFUSED, "this is job \"stage\", not \"elsewhere\""},
     {"meant for another rank", another_rank, WF_REFUSED, "this is train rank 0, not 5"},
     {"meant for an earlier life", another_life, WF_STALE, "train rank 0 was restarted"},

@@ -66,6 +66,10 @@ static const struct {
     {"no budget", HEAD INFER "transport: {transit_budget: 1000}\n",
      "transport.transit_budget: expected bytes such as"},
     {"a tiny budget", HEAD INFER "transport: {transit_budget: 4KiB}\n", "from 1MiB to 1TiB"},
+    {"no lanes", HEAD INFER "transport: {lanes: 0}\n",
+     "transport.lanes: expected 1 to 8 connections to each source, found 0"},
+    {"too many lanes", HEAD INFER "transport: {lanes: 9}\n", "found 9"},
+    {"lanes that are no number", HEAD INFER "transport: {lanes: two}\n", "transport.lanes"},
     {"ucx is no mapping", HEAD INFER "transport: {ucx: tcp}\n",
      "line 5: transport.ucx: expected a mapping"},
     {"a name that UCX cannot have", HEAD INFER "transport: {ucx: {tls: tcp}}\n", "capital letters"},
@@ -86,6 +90,14 @@ static const struct {
     {"a host with a blank", HEAD "infer: {spec: x, host: \"a b\"}\n", "infer[0].host"},
     {"every 0", HEAD INFER "policy: {every: 0}\n", "policy.every: expected 1 or more"},
     {"versions 0", HEAD INFER "run: {versions: 0}\n", "run.versions: expected 1 or more"},
+    {"files without a folder", HEAD INFER "files: {keep: 2}\n", "files.folder is missing"},
+    {"keep none", HEAD INFER "files: {folder: f, keep: 0}\n", "files.keep: expected 1 to 1000"},
+    {"write none", HEAD INFER "files: {folder: f, every: 0}\n", "files.every: expected 1 or more"},
+    {"a source of fills that is none", HEAD INFER "policy: {fill: disk}\n",
+     "policy.fill: expected"},
+    {"a source twice", HEAD INFER "policy: {fill: \"train,train\"}\n", "each once"},
+    {"a comma for no source", HEAD INFER "policy: {fill: \"train,\"}\n", "policy.fill: expected"},
+    {"a folder of nothing", HEAD INFER "policy: {fill: folder}\n", "folder needs files.folder"},
     {"drop needs snapshot", HEAD INFER "policy: {drop_to_latest: true}\n",
      "needs train.publish: snapshot"},
     {"same group name", HEAD "infer: [{name: a, spec: x}, {name: a, spec: y}]\n", "\"a\" is taken"},
@@ -137,7 +149,7 @@ Test(job, defaults)
     cr_assert_eq(job->policy.commit, WF_COMMIT_ALL);
     cr_assert_eq(job->policy.every, 1);
     cr_assert_eq(job->policy.validate_every, 1);
-    cr_assert(job->policy.fill);
+    cr_assert_eq(job->policy.fill, WF_FILL_ANY);
     cr_assert(job->transport.share_memory);
     cr_assert_eq(job->run.versions, 5);
     cr_assert(job->run.readers);
@@ -155,12 +167,13 @@ Test(job, everything_given)
         "  - {spec: \"vllm:tp=2\", mode: in_place}\n"
         "policy: {commit: each, every: 3, drop_to_latest: true, validate_every: 0, fill: false, "
         "extras: refuse}\n"
-        "transport: {prefer: \"ucx, shm\", share_memory: false, transit_budget: 16MiB, "
+        "transport: {prefer: \"ucx, shm\", share_memory: false, transit_budget: 16MiB, lanes: 4, "
         "ucx: {TLS: \"tcp,self\", UCX_RNDV_THRESH: 8k}}\n"
         "faults: [{kind: flip_wire, at: 2, ranks: [0, 3], transport: ucx, seed: 9}, "
         "{kind: delay, rate: 20, delay: 5ms}]\n"
         "timeouts: {connect: 1s, lease: 9s, heartbeat: 500ms, join: 2m, plan: 1s, round: 7s, "
         "quiesce: 1s, flip: 1s, repeat: 200ms}\n"
+        "files: {folder: v, keep: 7, every: 4}\n"
         "server: {listen: \"127.0.0.1:0\"}\nrun: {versions: 12, readers: false, skip_pause: "
         "true}\n";
     struct wf_job_file *job = malloc(sizeof *job);
@@ -179,13 +192,17 @@ Test(job, everything_given)
     cr_assert_eq(job->policy.every, 3);
     cr_assert(job->policy.drop_to_latest);
     cr_assert_eq(job->policy.validate_every, 0);
-    cr_assert_not(job->policy.fill);
+    cr_assert_eq(job->policy.fill, 0);
     cr_assert(job->policy.extras_refuse);
+    cr_assert_str_eq(job->files.folder, "/tmp/v");
+    cr_assert_eq(job->files.keep, 7);
+    cr_assert_eq(job->files.every, 4);
     cr_assert_not(job->transport.share_memory);
     cr_assert_eq(job->transport.prefer_count, 2);
     cr_assert_str_eq(job->transport.prefer[0], "ucx");
     cr_assert_str_eq(job->transport.prefer[1], "shm");
     cr_assert_eq(job->transport.transit_bytes, 16 << 20);
+    cr_assert_eq(job->transport.lanes, 4);
     cr_assert_eq(job->transport.ucx_count, 2);
     cr_assert_str_eq(job->transport.ucx[0].value, "tcp,self");
     cr_assert_str_eq(job->transport.ucx[1].name, "UCX_RNDV_THRESH");
@@ -208,6 +225,32 @@ Test(job, everything_given)
     free(job);
 }
 
+static const struct {
+    const char *text;
+    uint32_t fill;
+} fills[] = {
+    {HEAD INFER, WF_FILL_ANY},
+    {HEAD INFER "policy: {fill: true}\n", WF_FILL_ANY},
+    {HEAD INFER "policy: {fill: \"engine\"}\n", WF_FILL_REPLICA},
+    {HEAD INFER "files: {folder: f}\n", WF_FILL_ANY | WF_FILL_STORE},
+    {HEAD INFER "files: {folder: f}\npolicy: {fill: folder}\n", WF_FILL_STORE},
+    {HEAD INFER "files: {folder: f}\npolicy: {fill: \"folder , train\"}\n",
+     WF_FILL_TRAINER | WF_FILL_STORE},
+    {HEAD INFER "files: {folder: f}\npolicy: {fill: false}\n", 0},
+};
+
+Test(job, sources_of_fills)
+{
+    for (size_t i = 0; i < sizeof fills / sizeof fills[0]; i++) {
+        struct wf_job_file *job = malloc(sizeof *job);
+        struct wf_error error = {0};
+        cr_assert_eq(load(fills[i].text, strlen(fills[i].text), job, &error), WF_OK, "%zu: %s", i,
+                     error.text);
+        cr_expect_eq(job->policy.fill, fills[i].fill, "%zu: %u", i, job->policy.fill);
+        free(job);
+    }
+}
+
 Test(job, a_file_that_is_not_there)
 {
     struct wf_job_file *job = malloc(sizeof *job);
@@ -221,7 +264,8 @@ Test(job, the_examples_are_right)
 {
     static const char *const paths[] = {
         "config/examples/quickstart.yaml", "config/examples/smollm2.yaml",
-        "config/examples/tcp.yaml", "config/examples/in_place.yaml", "config/examples/mixed.yaml"};
+        "config/examples/tcp.yaml",        "config/examples/files.yaml",
+        "config/examples/in_place.yaml",   "config/examples/mixed.yaml"};
     struct wf_job_file *job = malloc(sizeof *job);
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
         struct wf_error error = {.text = ""};

@@ -1,6 +1,5 @@
 /* test_poller.c - the contract of runtime/poller.h, checked on each of its implementations. */
 #include <criterion/criterion.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -9,6 +8,7 @@
 #include <unistd.h>
 
 #include "runtime/poller.h"
+#include "tests/runtime/descriptors.h"
 
 enum { MANY = 200, MS = 1000000 };
 
@@ -419,18 +419,6 @@ Test(poller, a_ready_descriptor_ends_a_wait, .timeout = 30)
 
 /* --- resources ---------------------------------------------------------------------------------
  */
-
-static unsigned open_descriptors(void)
-{
-    unsigned count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    cr_assert_not_null(folder);
-    while (readdir(folder) != NULL) {
-        count++;
-    }
-    closedir(folder);
-    return count;
-}
 
 Test(poller, leaves_no_descriptor_behind)
 {

@@ -19,12 +19,6 @@ const struct world_kind *const world_kinds[] = {&world_shm_memfd,
 #endif
                                                 NULL};
 
-uint8_t world_byte(uint64_t i)
-{
-    /* As f32 and bf16 these bytes hold numbers, infinities and NaNs of all kinds. */
-    return (uint8_t)((i * UINT64_C(0x9E3779B97F4A7C15)) >> 45);
-}
-
 struct wf_handle world_fresh_handle(const struct world *world)
 {
     struct wf_handle handle = world->handle;
@@ -37,7 +31,7 @@ struct wf_handle world_fresh_handle(const struct world *world)
 
 static enum wf_verdict count_done(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct world *world = (struct world *)((char *)self - offsetof(struct world, actor));
+    struct world *world = WF_CONTAINER(self, struct world, actor);
     cr_assert(msg->kind == WF_READ_DONE || msg->kind == WF_IMPORT_DONE);
     (*(msg->kind == WF_READ_DONE ? &world->done_count : &world->import_count))++;
     return WF_KEEP;

@@ -1,13 +1,13 @@
 /* test_wire.c - what every wire promises (env.h), run on real sockets of each kind and simulated.
  */
 #include <criterion/criterion.h>
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/env_sim.h"
 #include "tests/contract/wire_world.h"
+#include "tests/runtime/descriptors.h"
 
 enum { KINDS = 7 };
 
@@ -308,17 +308,6 @@ ON_EACH_WIRE(a_full_send_queue_is_a_status_and_loses_nothing)
     free(bytes);
 }
 
-static int open_descriptors(void)
-{
-    int count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    while (readdir(folder) != NULL) {
-        count++;
-    }
-    closedir(folder);
-    return count;
-}
-
 /* Each connection brings one frame and is closed by the client. */
 static bool one_is_gone(struct wire_world *w)
 {
@@ -334,7 +323,7 @@ ON_EACH_WIRE(a_thousand_reconnects_leave_nothing)
 {
     uint64_t client = 0, server = 0;
     wire_world_connect(w, &client, &server);
-    int descriptors = open_descriptors();
+    unsigned descriptors = open_descriptors();
     for (size_t i = 1; i <= 1000; i++) {
         cr_assert_eq(send_to_server(w, client, "x", 1), WF_OK, "%s: %zu", w->name, i);
         w->env[1]->ops->close(w->env[1], client);

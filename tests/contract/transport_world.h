@@ -35,7 +35,11 @@ struct world {
     void *data;                     /* the kind's */
 };
 
-uint8_t world_byte(uint64_t i);
+/* As f32 and bf16 these bytes hold numbers, infinities and NaNs of all kinds. */
+static inline uint8_t world_byte(uint64_t i)
+{
+    return (uint8_t)((i * UINT64_C(0x9E3779B97F4A7C15)) >> 45);
+}
 /* A handle that import may take (its descriptor duplicated). */
 struct wf_handle world_fresh_handle(const struct world *world);
 extern const struct world_kind *const world_kinds[]; /* ends with NULL */

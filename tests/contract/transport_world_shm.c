@@ -153,8 +153,7 @@ static void close_shm(struct world *world)
 
 static void give_up(struct wf_timer *timer)
 {
-    struct shm_world *shm =
-        (struct shm_world *)((char *)timer - offsetof(struct shm_world, give_up));
+    struct shm_world *shm = WF_CONTAINER(timer, struct shm_world, give_up);
     shm->gave_up = true;
 }
 

@@ -111,7 +111,7 @@ static void close_ucx(struct world *world)
 
 static void give_up(struct wf_timer *timer)
 {
-    ((struct ucx_world *)((char *)timer - offsetof(struct ucx_world, give_up)))->gave_up = true;
+    WF_CONTAINER(timer, struct ucx_world, give_up)->gave_up = true;
 }
 
 static bool run_ucx(struct world *world, bool (*done)(struct world *world))

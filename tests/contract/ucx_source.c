@@ -1,7 +1,7 @@
 /* ucx_source.c - a source or a reader in a process of its own, to be killed.
  *
- *   ucx_source TLS BYTES         offers a region of known bytes: writes the handle to standard
- * output, serves until it is killed ucx_source TLS BYTES read    takes a handle from standard input
+ *   ucx_source TLS BYTES       offers a region of known bytes: writes the handle to standard
+ * output, serves until it is killed ucx_source TLS BYTES read  takes a handle from standard input
  * and reads all of it, again and again; writes a byte when the first read is under way
  */
 #include "tests/contract/ucx_source.h"
@@ -11,14 +11,9 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "tests/contract/transport_world.h"
 #include "tests/transports/job_env.h"
 #include "transports/memory.h"
-
-/* As world_byte in test_transport.c. */
-static uint8_t byte_at(uint64_t i)
-{
-    return (uint8_t)((i * UINT64_C(0x9E3779B97F4A7C15)) >> 45);
-}
 
 struct reader {
     struct wf_actor actor;
@@ -106,7 +101,7 @@ int main(int argc, char **argv)
         return 1;
     }
     for (uint64_t i = 0; i < bytes; i++) {
-        ((uint8_t *)memory.address)[i] = byte_at(i);
+        ((uint8_t *)memory.address)[i] = world_byte(i);
     }
     if (write(STDOUT_FILENO, &handle, sizeof handle) != sizeof handle) {
         return 1;

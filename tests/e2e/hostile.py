@@ -17,9 +17,9 @@ import subprocess
 import sys
 import time
 
-from e2e import DEADLINE, QWEN, WEFT, Failed, Watched, Work, check, child_pid, main, weft
+from e2e import DEADLINE, QWEN, WEFT, Failed, Watched, Work, check, child_pid, main
+from frames import GREETING, Frames as Known, framed, pack, split
 
-GREETING = b"WFT1\0\0\0\0"
 SILENT = 10000
 CALM, MEANWHILE = 8, 4  # versions before an attack, and at least during it
 
@@ -32,49 +32,11 @@ def raise_descriptors():
 
 # --- frames -------------------------------------------------------------------------------------------------------
 
-def pack(value):
-    """The forms of msgpack that frames use, the shortest of each."""
-    if isinstance(value, int):
-        if value < 0:
-            return struct.pack(">Bq", 0xd3, value)
-        for limit, form, code in ((0x80, "B", None), (1 << 8, "B", 0xcc), (1 << 16, ">H", 0xcd), (1 << 32, ">I", 0xce)):
-            if value < limit:
-                return (bytes([code]) if code else b"") + struct.pack(form, value)
-        return struct.pack(">BQ", 0xcf, value)
-    if isinstance(value, str):
-        return struct.pack(">BI", 0xdb, len(value.encode())) + value.encode()
-    if isinstance(value, bytes):
-        return struct.pack(">BI", 0xc6, len(value)) + value
-    return struct.pack(">BI", 0xdd, len(value)) + b"".join(pack(item) for item in value)
-
-
-def framed(payload):
-    return b"WFT1" + struct.pack("<I", len(payload)) + payload
-
-
-class Frames:
-    """Every frame by its name, from the program's own description."""
+class Frames(Known):
+    """And wrong ones."""
 
     def __init__(self):
-        text = weft("server", "--describe-frames").stdout
-        self.types, self.elements = {}, {}
-        for line in text.splitlines():
-            cells = [cell.strip() for cell in line.strip("|").split(" | ")]
-            fields = re.findall(r"`(\w+)` ([^,]+)", cells[-1])
-            if cells[0].isdigit():
-                self.types[cells[1]] = (int(cells[0]), fields)
-            elif len(cells) == 2 and fields:
-                self.elements[cells[0]] = fields
-        if len(self.types) < 40 or "member" not in self.elements:
-            raise Failed("cannot read the description of frames: " + text[:300])
-
-    def good(self, kind):
-        """A value that the description allows."""
-        element = re.match(r"list of (\w+)", kind)
-        if element:
-            return [[self.good(each) for _, each in self.elements[element.group(1)]]]
-        return {"integer": 1, "text": "x", "bytes": b"", "hash": bytes(16), "version": [0, 0, 0], "round": [0] * 7,
-                "culprit": [0, 0, 0, "", "", ""]}[kind.split()[0]]
+        super().__init__(WEFT)
 
     def bad(self, kind):
         """Values that it does not: out of bounds, of another kind, torn."""
@@ -87,10 +49,6 @@ class Frames:
         if kind.startswith("list"):
             values += [[1], [[]], [[1] * 50]]
         return values
-
-    def make(self, name, **values):
-        number, fields = self.types[name]
-        return pack([number] + [values.get(field, self.good(kind)) for field, kind in fields])
 
     def wrong(self):
         """(what, payload) of frames that decoding must refuse."""
@@ -115,7 +73,7 @@ class Peer:
     def __init__(self, address):
         host, port = address
         self.socket = socket.create_connection((host, port), timeout=8)
-        self.rest = b""
+        self.rest, self.payloads = b"", []
 
     def send(self, data):
         """False: the other end has closed."""
@@ -128,18 +86,16 @@ class Peer:
     def frame(self):
         """The payload of the next frame; None at the end."""
         while True:
-            if len(self.rest) >= 8:
-                size = struct.unpack("<I", self.rest[4:8])[0]
-                if len(self.rest) >= 8 + size:
-                    payload, self.rest = self.rest[8:8 + size], self.rest[8 + size:]
-                    return payload
+            if self.payloads:
+                return self.payloads.pop(0)
             try:
                 got = self.socket.recv(65536)
             except OSError:
                 return None
             if not got:
                 return None
-            self.rest += got
+            payloads, self.rest = split(self.rest + got)
+            self.payloads += payloads
 
     def ends(self):
         """Reads to the end; true if the other end closed within the socket's time-out."""
@@ -156,26 +112,6 @@ class Peer:
         self.socket.close()
 
 
-def numbers(data):
-    """The first numbers of a packed frame: its type and what follows, as far as they are integers and bytes."""
-    values, at = [], 3 if data[:1] == b"\xdc" else 1
-    while at < len(data):
-        code = data[at]
-        if code < 0x80:
-            values.append(code)
-            at += 1
-        elif code in (0xcc, 0xcd, 0xce, 0xcf):
-            size = 1 << (code - 0xcc)
-            values.append(int.from_bytes(data[at + 1:at + 1 + size], "big"))
-            at += 1 + size
-        elif code == 0xc4:
-            values.append(data[at + 2:at + 2 + data[at + 1]])
-            at += 2 + data[at + 1]
-        else:
-            break
-    return values
-
-
 class Insider(Peer):
     """Knows the job's token (docs/protocol.md, the handshake)."""
 
@@ -183,7 +119,8 @@ class Insider(Peer):
         super().__init__(address)
         self.identity = {"role": role, "side": side, "rank": rank, "incarnation": incarnation}
         self.send(GREETING)
-        _, low, high, term, nonce = numbers(self.frame())[:5]
+        _, challenge = frames.read(self.frame())
+        low, high, term, nonce = (challenge[name] for name in ("proto_min", "proto_max", "term", "nonce"))
         own = os.urandom(32)
         said = [low, high, term, 1, 1, 0, role, side, rank, incarnation]
         text = b"".join(struct.pack("<Q", len(part)) + part for part in (b"weft: handshake 1, connector to acceptor",))
@@ -193,7 +130,7 @@ class Insider(Peer):
         self.send(framed(frames.make("prove", proto_min=1, proto_max=1, job=job, channel=0, nonce=own, proof=proof,
                                      **self.identity)))
         answer = self.frame()
-        if answer is None or numbers(answer)[0] != frames.types["proven"][0]:
+        if answer is None or frames.read(answer)[0] != "proven":
             raise Failed(f"the attacker's own handshake is wrong: {answer!r}")
 
     def hello(self, frames, of_job, **values):

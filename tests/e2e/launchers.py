@@ -82,6 +82,14 @@ def small(work, extra=""):
     return work.job("megatron:tp=2", "vllm:tp=2", extra=f"report: {work.path('r.json')}\n{extra}"), work.path("r.json")
 
 
+def token(work):
+    """A token file, as for ranks on several hosts."""
+    path = work.path("token")
+    with open(path, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as out:
+        out.write(os.urandom(32).hex() + "\n")
+    return path
+
+
 def case_openmpi():
     """Really mpirun, if it is here: one host without an address, and over TCP."""
     if shutil.which("mpirun") is None:
@@ -119,6 +127,11 @@ def case_slurm():
                         SLURM_PROCID="0", SLURM_NTASKS="4"), report, 3)
         done = start("slurm.sbatch", path=stand_in(work, "srun", SLURM), JOB=job, STAND_IN_RANKS="4")
         check(done.returncode == 2 and "server.listen" in done.stderr, "several nodes need an address", done.stderr)
+        job, report = small(work, f'server: {{listen: "*:{free_port()}"}}\n')
+        several = stand_in(work, "srun", SLURM + " SLURM_NNODES=3")
+        done = start("slurm.sbatch", path=several, JOB=job, STAND_IN_RANKS="4")
+        check(done.returncode == 2 and "server.token_file" in done.stderr, "and a token", done.stderr)
+        ends_well(start("slurm.sbatch", path=several, JOB=job, STAND_IN_RANKS="4", WEFT_TOKEN_FILE=token(work)), report, 3)
 
 
 def case_pmix():
@@ -134,7 +147,7 @@ def case_kubernetes():
         manifest = text.read()
     check("command: [weft, run, /job/job.yaml, --launcher, k8s]" in manifest, "the manifest's command is this one")
     with Work() as work:
-        job, report = small(work)
+        job, report = small(work, f"server: {{token_file: {token(work)}}}\n")
         server, address = start_server(work, job)
         observer = subprocess.Popen([WEFT, "run", job, "--observe", "--server", address], env=environment(),
                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -2,6 +2,7 @@
 """life.py WEFT CASE - the server's life: killed at each state, started again on its journal, without it, twice, paused."""
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from e2e import DEADLINE, WEFT, Failed, Watched, Work, check, check_report, chil
 
 BRIEF = ("timeouts: {lease: 1s, heartbeat: 150ms, round: 20s, quiesce: 5s, flip: 5s, join: 30s, connect: 10s, "
          "reconnect: 60s, repeat: 300ms}\n")
+JOURNAL_FULL = 2000  # bytes: enough for the start and a few versions
 SMALL = {"train": "megatron:tp=2", "infer": "vllm:tp=2"}
 
 
@@ -91,12 +93,12 @@ class Server:
     def __init__(self, work, job):
         self.job, self.address, self.journal = job, "unix:" + work.path("server.sock"), work.path("journal")
 
-    def start(self, *arguments):
+    def start(self, *arguments, **more):
         return subprocess.Popen([WEFT, "server", self.job, "--listen", self.address, "--journal", self.journal, *arguments],
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
 
-    def up(self, *arguments):
-        server = self.start(*arguments)
+    def up(self, *arguments, **more):
+        server = self.start(*arguments, **more)
         line = server.stdout.readline()
         check(line.startswith("listening on "), f"the server is up {' '.join(arguments)}", line or server.stderr.read())
         return server
@@ -151,6 +153,29 @@ def case_by_hand():
         check(sum(v["elements_wrong"] + v["torn_reads"] for v in report["versions"]) == 0, "nothing is wrong or torn")
         server.send_signal(signal.SIGTERM)
         server.communicate(timeout=30)
+
+
+def case_full_disk():
+    """A journal that can grow no more: the server decides nothing and stops; the job goes on by the next one."""
+    def limited():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (JOURNAL_FULL, JOURNAL_FULL))
+    with Work() as work:
+        hand = Server(work, work.job(**SMALL, versions=12, extra=BRIEF))
+        server = hand.up(preexec_fn=limited)
+        job = Watched(work.job(**SMALL, versions=12, name="joins", extra=BRIEF + f'server: {{address: "{hand.address}"}}\n'))
+        limit = time.monotonic() + 30
+        while server.poll() is None and time.monotonic() < limit:
+            job.pump(0.1)
+        _, says = server.communicate(timeout=1)
+        check(server.returncode == 1 and "/journal: " in says and "too large" in says, "the server stops and says why", says)
+        before = set(re.findall(r"version (\d+) of", job.text))
+        check(len(before) < 12, "it stopped on the way", before)
+        server = hand.up()
+        status, report = job.end()
+        server.communicate(timeout=30)
+        check(status == 0, "exit status 0", job.text[-3000:])
+        check_report(report, 12)
+        check_order(report)
 
 
 def case_paused():

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""corpus.py FUZZER CORPUS.txt - runs a fuzz target over its kept inputs, then over changed ones.
+"""corpus.py FUZZER [CORPUS.txt] - runs a fuzz target over its kept inputs, then over changed ones.
 
 A corpus is one text file: an input in hexadecimal digits on each line, kept because it reaches what no other one does
 (tools/fuzz makes it) or because it once failed.
@@ -25,11 +25,17 @@ def unpack(path, folder):
     return files
 
 
-def main(fuzzer, path):
+def run_kept(fuzzer, path):
     with tempfile.TemporaryDirectory() as folder:
         files = unpack(path, folder)
-        status = subprocess.run([fuzzer, *files], check=False).returncode if files else 0
-    print(f"{len(files)} kept inputs", flush=True)
+        if not files:
+            sys.exit(f"{path} has no inputs; remove it until there is one")
+        print(f"{len(files)} kept inputs", flush=True)
+        return subprocess.run([fuzzer, *files], check=False).returncode
+
+
+def main(fuzzer, path=None):
+    status = run_kept(fuzzer, path) if path else 0
     return status or subprocess.run([fuzzer], check=False).returncode
 
 

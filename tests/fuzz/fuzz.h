@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 /* Whether one more input is run after `done` of `count`. WEFT_FUZZ_SECONDS in the environment says
@@ -30,5 +31,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* For fuzz_main.c: writes valid input number `index` to `out` (at most `cap` bytes), from which it
  * makes others; gives its length, 0 when there are no more. */
 size_t fuzz_example(uint32_t index, uint8_t *out, size_t cap);
+
+/* For fuzz_main.c, of targets over text alone: words of what they read, which it puts into inputs;
+ * NULL when there are no more. */
+const char *fuzz_word(uint32_t index);
+
+/* An example out of a table of texts. */
+static inline size_t fuzz_text(const char *const *texts, size_t count, uint32_t index, uint8_t *out,
+                               size_t cap)
+{
+    size_t len = index < count ? strlen(texts[index]) : 0;
+    len = len <= cap ? len : cap;
+    memcpy(out, index < count ? texts[index] : "", len);
+    return len;
+}
 
 #endif

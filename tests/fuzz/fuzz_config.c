@@ -1,7 +1,9 @@
 /* fuzz_config.c - throws text at the reader of configs: it must refuse with a sentence, or give an
  * inventory whose names, shapes and hash hold together. */
-#include "fuzz_text.h"
+#include <stdlib.h>
+#include <string.h>
 
+#include "fuzz.h"
 #include "models/config.h"
 
 static void check_model(const struct wf_model *model, const char *text, size_t len)
@@ -44,8 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     return 0;
 }
 
-#ifndef WEFT_LIBFUZZER
-static const char *const seeds[] = {
+static const char *const examples[] = {
     "{\"model_type\": \"llama\", \"hidden_size\": 64, \"num_hidden_layers\": 2, \"vocab_size\": "
     "101, \"num_attention_heads\": 8, \"num_key_value_heads\": 2, \"intermediate_size\": 96}",
     "{\"model_type\": \"qwen3\", \"hidden_size\": 64, \"num_hidden_layers\": 3, \"vocab_size\": "
@@ -93,12 +94,12 @@ static const char *const words[] = {
     "mistral",
 };
 
-int main(int argc, char **argv)
+size_t fuzz_example(uint32_t index, uint8_t *out, size_t cap)
 {
-    struct fuzz_text fuzz = {.seeds = seeds,
-                             .seed_count = sizeof seeds / sizeof seeds[0],
-                             .words = words,
-                             .word_count = sizeof words / sizeof words[0]};
-    return fuzz_text_main(&fuzz, argc, argv, 20000);
+    return fuzz_text(examples, sizeof examples / sizeof examples[0], index, out, cap);
 }
-#endif
+
+const char *fuzz_word(uint32_t index)
+{
+    return index < sizeof words / sizeof words[0] ? words[index] : NULL;
+}

@@ -37,9 +37,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 size_t fuzz_example(uint32_t index, uint8_t *out, size_t cap)
 {
-    if (index >= sizeof examples / sizeof examples[0] || strlen(examples[index]) > cap) {
-        return 0;
-    }
-    memcpy(out, examples[index], strlen(examples[index]));
-    return strlen(examples[index]);
+    return fuzz_text(examples, sizeof examples / sizeof examples[0], index, out, cap);
+}
+
+const char *fuzz_word(uint32_t index)
+{
+    static const char *const words[] = {
+        "{",          "}",           "[",          "]",        ", ",         ": ",       "\n",
+        "\n  ",       "- ",          "&a ",        "*a",       "!!str ",     "|\n",      "? ",
+        "---\n",      "null",        "true",       "0",        "-1",         "1e9",      "0x10",
+        "4294967297", "5s",          "64MiB",      "\"",       "\xff",       "name: ",   "spec: ",
+        "mode: ",     "in_place",    "policy: ",   "faults: ", "timeouts: ", "server: ", "listen: ",
+        "run: ",      "transport: ", "families: ",
+    };
+    return index < sizeof words / sizeof words[0] ? words[index] : NULL;
 }

@@ -1,11 +1,13 @@
 /* fuzz_main.c - runs a fuzz target for a bounded number of inputs, the same on every run:
  * FUZZER --examples FOLDER writes the inputs that others are made from; FUZZER [INPUTS [SEED]] (or
  * WEFT_FUZZ_SECONDS, see fuzz.h), or FUZZER FILE... to run kept inputs again. */
+#include <ctype.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/splitmix.h"
 #include "tests/fuzz/fuzz.h"
 
 enum {
@@ -15,33 +17,60 @@ enum {
     LEAK_BYTES_MAX = 64 << 10, /* growth of the heap after that */
 };
 
-static uint64_t next(uint64_t *state)
+struct maker {
+    uint64_t state;           /* of the draws */
+    uint32_t examples, words; /* how many the target has */
+};
+
+__attribute__((weak)) const char *fuzz_word(uint32_t index)
 {
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
+    (void)index;
+    return NULL;
 }
 
-static size_t below(uint64_t *state, size_t n)
+static size_t below(struct maker *maker, size_t n)
 {
-    return n == 0 ? 0 : next(state) % n;
+    return n == 0 ? 0 : wf_splitmix64(&maker->state) % n;
 }
 
-/* Changes a valid input a little: bits, bytes, cuts, doubled and moved parts. */
-static size_t mutate(uint64_t *state, uint8_t *data, size_t len)
+static uint8_t any_byte(struct maker *maker)
 {
-    for (size_t changes = 1 + below(state, 4); changes > 0 && len > 0; changes--) {
-        size_t at = below(state, len), part = 1 + below(state, len - at);
-        switch (below(state, 6)) {
+    return (uint8_t)wf_splitmix64(&maker->state);
+}
+
+/* --- changing ---------------------------------------------------------------------------------
+ */
+/* A word for the letters and digits at `at`, or between what is there. */
+static size_t put_word(struct maker *maker, uint8_t *data, size_t len, size_t at)
+{
+    const char *word = fuzz_word((uint32_t)below(maker, maker->words));
+    size_t add = strlen(word), gone = 0;
+    while (below(maker, 3) != 0 && at + gone < len && isalnum(data[at + gone])) {
+        gone++;
+    }
+    if (len - gone + add > INPUT_MAX) {
+        return len;
+    }
+    memmove(data + at + add, data + at + gone, len - at - gone);
+    memcpy(data + at, word, add);
+    return len - gone + add;
+}
+
+/* Changes a valid input a little: bits, bytes, cuts, doubled and moved parts, words. */
+static size_t mutate(struct maker *maker, uint8_t *data, size_t len)
+{
+    const size_t ways = maker->words > 0 ? 12 : 6;
+    for (size_t changes = 1 + below(maker, 4); changes > 0 && len > 0; changes--) {
+        size_t at = below(maker, len), part = 1 + below(maker, len - at);
+        switch (below(maker, ways)) {
         case 0:
-            data[at] ^= (uint8_t)(1u << below(state, 8));
+            data[at] ^= (uint8_t)(1u << below(maker, 8));
             break;
         case 1:
-            data[at] = (uint8_t)next(state);
+            data[at] = any_byte(maker);
             break;
         case 2:
-            data[at] = (uint8_t)(below(state, 2) ? 0xff : 0);
+            data[at] = (uint8_t)(below(maker, 2) ? 0xff : 0);
             break;
         case 3:
             len = at;
@@ -50,27 +79,30 @@ static size_t mutate(uint64_t *state, uint8_t *data, size_t len)
             memmove(data + at, data + at + part, len - at - part);
             len -= part;
             break;
-        default:
+        case 5:
             part = part < INPUT_MAX - len ? part : INPUT_MAX - len;
             memmove(data + at + part, data + at, len - at);
             len += part;
+            break;
+        default:
+            len = put_word(maker, data, len, at);
             break;
         }
     }
     return len;
 }
 
-static size_t make_input(uint64_t *state, uint32_t examples, uint8_t *data)
+static size_t make_input(struct maker *maker, uint8_t *data)
 {
-    if (examples == 0 || below(state, 8) == 0) {
-        size_t len = below(state, 512);
+    if (maker->examples == 0 || below(maker, 8) == 0) {
+        size_t len = below(maker, 512);
         for (size_t i = 0; i < len; i++) {
-            data[i] = (uint8_t)next(state);
+            data[i] = any_byte(maker);
         }
         return len;
     }
-    size_t len = fuzz_example((uint32_t)below(state, examples), data, INPUT_MAX);
-    return mutate(state, data, len);
+    size_t len = fuzz_example((uint32_t)below(maker, maker->examples), data, INPUT_MAX);
+    return mutate(maker, data, len);
 }
 
 static int run_files(int count, char **paths, uint8_t *data)
@@ -105,11 +137,14 @@ static int write_examples(const char *folder, uint8_t *data)
 }
 
 /* Changed examples, for a number of inputs or a time; finds what leaks with each. */
-static int run_changed(unsigned long inputs, uint64_t state, uint8_t *data)
+static int run_changed(unsigned long inputs, uint64_t seed, uint8_t *data)
 {
-    uint32_t examples = 0;
-    for (size_t len; (len = fuzz_example(examples, data, INPUT_MAX)) > 0; examples++) {
+    struct maker maker = {.state = seed};
+    for (size_t len; (len = fuzz_example(maker.examples, data, INPUT_MAX)) > 0; maker.examples++) {
         LLVMFuzzerTestOneInput(data, len);
+    }
+    while (fuzz_word(maker.words) != NULL) {
+        maker.words++;
     }
     size_t warm = 0;
     uint64_t i = 0;
@@ -117,10 +152,11 @@ static int run_changed(unsigned long inputs, uint64_t state, uint8_t *data)
         if (i == WARM_INPUTS) {
             warm = mallinfo2().uordblks;
         }
-        LLVMFuzzerTestOneInput(data, make_input(&state, examples, data));
+        LLVMFuzzerTestOneInput(data, make_input(&maker, data));
     }
     size_t now = mallinfo2().uordblks;
-    printf("%llu inputs from %u examples; heap %zu bytes\n", (unsigned long long)i, examples, now);
+    printf("%llu inputs from %u examples; heap %zu bytes\n", (unsigned long long)i, maker.examples,
+           now);
     if (warm != 0 && now > warm + LEAK_BYTES_MAX) {
         fprintf(stderr, "the heap grew from %zu to %zu bytes\n", warm, now);
         return 1;

@@ -1,7 +1,9 @@
 /* fuzz_recipe.c - throws text at the parser of SPECs: it must refuse with a sentence, or give a
  * recipe that survives its own text, and layouts that cover their tensors exactly. */
-#include "fuzz_text.h"
+#include <stdlib.h>
+#include <string.h>
 
+#include "fuzz.h"
 #include "models/layout.h"
 
 static const char *const configs[] = {
@@ -74,8 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     return 0;
 }
 
-#ifndef WEFT_LIBFUZZER
-static const char *const seeds[] = {
+static const char *const examples[] = {
     "megatron:tp=3,pp=2,dp=2",
     "megatron:tp=4,pp=2,vpp=3,vocab_div=128,cp=2",
     "megatron:pp=4,account=embedding+loss",
@@ -116,12 +117,12 @@ static const char *const words[] = {
     "local",       "bf16",
 };
 
-int main(int argc, char **argv)
+size_t fuzz_example(uint32_t index, uint8_t *out, size_t cap)
 {
-    struct fuzz_text fuzz = {.seeds = seeds,
-                             .seed_count = sizeof seeds / sizeof seeds[0],
-                             .words = words,
-                             .word_count = sizeof words / sizeof words[0]};
-    return fuzz_text_main(&fuzz, argc, argv, 10000);
+    return fuzz_text(examples, sizeof examples / sizeof examples[0], index, out, cap);
 }
-#endif
+
+const char *fuzz_word(uint32_t index)
+{
+    return index < sizeof words / sizeof words[0] ? words[index] : NULL;
+}

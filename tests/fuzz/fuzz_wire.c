@@ -1,11 +1,12 @@
 /* fuzz_wire.c - any bytes, cut anywhere, with descriptors anywhere, into the real wire's socket.
  *
  * Input: pieces of {length, flags, bytes}. Flags: 1 a descriptor goes along, 2 two of them, 4 the
- * loop turns after the piece, 8 this side says it will send no more. Whatever comes, the process
- * stays alive, frames that are delivered keep their bounds, and in the end no descriptor and no
- * memory of the connection is left.
+ * loop turns after the piece, 8 this side says it will send no more, 16 its owner trusts it; the
+ * first piece's 32 and 64 choose the listener: all are trusted, or strangers, and then somebody
+ * takes those who speak no frames, or nobody. Whatever comes, the process stays alive, frames that
+ * are delivered keep their bounds, and in the end no descriptor and no memory of the connection is
+ * left.
  */
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,31 +17,23 @@
 #include "runtime/env.h"
 #include "runtime/loop.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/runtime/descriptors.h"
 
 enum { IDLE_TURNS = 8, HELD_MAX = 400 };
+enum listener_kind { OPEN_TO_ALL, GUARDED, GUARDED_WITH_FOREIGN, LISTENERS };
 
 struct target {
     struct wf_actor actor;
     struct wf_loop *loop;
     struct wf_env *env;
-    struct sockaddr_un address;
-    socklen_t address_len;
+    struct sockaddr_un address[LISTENERS];
+    socklen_t address_len[LISTENERS];
     struct wf_wire_msg *held[HELD_MAX];
     size_t held_count;
     uint64_t open;
-    int spare_fd, descriptors;
+    int spare_fd;
+    unsigned descriptors;
 };
-
-static int count_descriptors(void)
-{
-    int count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    while (readdir(folder) != NULL) {
-        count++;
-    }
-    closedir(folder);
-    return count;
-}
 
 static void release_held(struct target *target)
 {
@@ -54,6 +47,10 @@ static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
     struct target *target = (struct target *)self;
     struct wf_wire_msg *wire = (struct wf_wire_msg *)msg;
+    if (msg->kind == WF_WIRE_FOREIGN) {
+        WF_ASSERT(wire->fd >= 0);
+        return WF_FREE;
+    }
     if (msg->kind == WF_WIRE_OPENED) {
         WF_ASSERT(target->open == 0);
         target->open = wire->conn;
@@ -94,22 +91,28 @@ static void settle(struct target *target)
 static struct target *target_new(void)
 {
     struct target *target = calloc(1, sizeof *target);
-    char bound[WF_ADDRESS_MAX];
-    uint64_t listener = 0;
     struct wf_error error;
     WF_ASSERT(wf_loop_new(&(struct wf_loop_options){.poller = WF_POLLER_EPOLL}, &target->loop,
                           &error) == WF_OK);
     WF_ASSERT(wf_env_real_new(target->loop, NULL, &target->env, &error) == WF_OK);
     wf_loop_set_env(target->loop, target->env);
     wf_actor_init(&target->actor, target->loop, "target", handle);
-    WF_ASSERT(target->env->ops->listen(target->env, &target->actor, "unix:@weft-fuzz-*", bound,
-                                       &listener, &error) == WF_OK);
-    target->address.sun_family = AF_UNIX;
-    strcpy(target->address.sun_path + 1, bound + strlen("unix:@"));
-    target->address_len =
-        (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(bound) - strlen("unix:"));
+    for (int i = 0; i < LISTENERS; i++) {
+        char bound[WF_ADDRESS_MAX];
+        uint64_t listener = 0;
+        WF_ASSERT(target->env->ops->listen(target->env, &target->actor, "unix:@weft-fuzz-*", bound,
+                                           &listener, &error) == WF_OK);
+        if (i != OPEN_TO_ALL) {
+            target->env->ops->guard(target->env, listener,
+                                    i == GUARDED_WITH_FOREIGN ? &target->actor : NULL);
+        }
+        target->address[i].sun_family = AF_UNIX;
+        strcpy(target->address[i].sun_path + 1, bound + strlen("unix:@"));
+        target->address_len[i] =
+            (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(bound) - strlen("unix:"));
+    }
     target->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    target->descriptors = count_descriptors();
+    target->descriptors = open_descriptors();
     return target;
 }
 
@@ -145,7 +148,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     WF_ASSERT(fd >= 0);
-    WF_ASSERT(connect(fd, (struct sockaddr *)&target->address, target->address_len) == 0);
+    int at = size >= 2 ? (data[1] >> 5 & 3) % LISTENERS : OPEN_TO_ALL;
+    WF_ASSERT(connect(fd, (struct sockaddr *)&target->address[at], target->address_len[at]) == 0);
     while (size >= 2) {
         size_t len = data[0] < size - 2 ? data[0] : size - 2;
         unsigned flags = data[1];
@@ -155,6 +159,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
         if (flags & 8) {
             shutdown(fd, SHUT_WR);
+        }
+        if (flags & 16) {
+            target->env->ops->trust(target->env, target->open); /* 0: nobody */
         }
         data += 2 + len;
         size -= 2 + len;
@@ -167,7 +174,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     release_held(target);
     settle(target);
     WF_ASSERT(target->open == 0);
-    WF_ASSERT(count_descriptors() == target->descriptors);
+    WF_ASSERT(open_descriptors() == target->descriptors);
     return 0;
 }
 
@@ -213,6 +220,18 @@ size_t fuzz_example(uint32_t index, uint8_t *out, size_t cap)
         return at;
     case 6:
         return piece(out, 0, 4, "GET / HTTP/1.1\r\n\r\n", 18);
+    case 7: /* a stranger that is trusted, one that is not, and two who speak something else */
+        at = piece(out, 0, 4 | 32, greeting, 8);
+        at = piece(out, at, 4 | 16, abc, 11);
+        return piece(out, at, 4, echo, 9);
+    case 8:
+        at = piece(out, 0, 4 | 64, greeting, 8);
+        at = piece(out, at, 4, abc, 11);
+        return piece(out, at, 4, abc, 11);
+    case 9:
+        return piece(out, 0, 4 | 32, "GET / HTTP/1.1\r\n\r\n", 18);
+    case 10:
+        return piece(out, 0, 4 | 64, "GET / HTTP/1.1\r\n\r\n", 18);
     default:
         return 0;
     }

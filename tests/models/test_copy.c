@@ -174,6 +174,30 @@ Test(copy, random_boxes_and_parts)
     free_rooms(&rooms);
 }
 
+/* Nothing outside it is read, and it is never more than the box. */
+Test(copy, the_span_of_a_part_holds_all_that_it_reads)
+{
+    uint64_t state = 88172645463325252u;
+    for (uint32_t i = 0; i < RANDOM_BOXES; i++) {
+        struct wf_box box = random_box(&state, WF_DTYPE_F32, WF_DTYPE_F32);
+        struct wf_copy_part part = {next_random(&state) % box.elements, 1};
+        part.count += next_random(&state) % (box.elements - part.first);
+        uint64_t first, end, box_first, box_end, least = UINT64_MAX, most = 0;
+        wf_box_source_span(&box, 4, part, &first, &end);
+        wf_box_source_span(&box, 4, (struct wf_copy_part){0, box.elements}, &box_first, &box_end);
+        for (uint64_t e = part.first; e < part.first + part.count; e++) {
+            uint64_t at = offset_at(&box, e, false);
+            least = at < least ? at : least;
+            most = at > most ? at : most;
+        }
+        cr_expect(first <= least && most + 4 <= end, "box %u: reads outside its span", i);
+        cr_expect(box_first <= first && end <= box_end, "box %u: a span beyond the box", i);
+        if (part.count == box.elements || part.count == 1) {
+            cr_expect(first == least && end == most + 4, "box %u: it could be less", i);
+        }
+    }
+}
+
 struct big_row {
     const char *name;
     uint32_t axis_count;

@@ -1,7 +1,6 @@
 /* test_env_real.c - the real wire against strangers, limits and the kernel's ways, through raw
  * sockets that do what our own side never would. */
 #include <criterion/criterion.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -18,6 +17,7 @@
 
 #include "runtime/wire_address.h"
 #include "tests/contract/wire_world.h"
+#include "tests/runtime/descriptors.h"
 
 #define GREETING "WFT1\0\0\0\0"
 
@@ -60,17 +60,6 @@ static int raw_connect(const char *address)
 static void raw_send(int fd, const void *bytes, size_t len)
 {
     cr_assert_eq(send(fd, bytes, len, MSG_NOSIGNAL), (ssize_t)len);
-}
-
-static int open_descriptors(void)
-{
-    int count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    while (readdir(folder) != NULL) {
-        count++;
-    }
-    closedir(folder);
-    return count;
 }
 
 static bool server_opened(struct wire_world *w)
@@ -287,7 +276,7 @@ Test(env_real, a_descriptor_stays_with_its_frame)
     uint64_t client = 0, server = 0;
     wire_world_connect(w, &client, &server);
     w->server.hold = true;
-    int before = open_descriptors();
+    unsigned before = open_descriptors();
     static uint8_t bytes[300000];
     for (int i = 0; i < FD_FRAMES; i++) {
         /* Small and large, with and without, so that kernel pieces and frames do not match. */
@@ -336,7 +325,7 @@ Test(env_real, surplus_descriptors_are_closed)
 {
     struct wire_world *w = world_new("unix:@weft-test-*", 0);
     world_listen(w);
-    int before = open_descriptors();
+    unsigned before = open_descriptors();
     int raw = raw_connect(w->bound);
     int fds[12];
     for (int i = 0; i < 12; i++) {
@@ -419,8 +408,7 @@ Test(env_real, bytes_that_are_only_announced_cost_no_memory)
 
 static void stop_loop(struct wf_timer *timer)
 {
-    struct wire_world *w =
-        (struct wire_world *)((char *)timer - offsetof(struct wire_world, timer));
+    struct wire_world *w = WF_CONTAINER(timer, struct wire_world, timer);
     wf_loop_stop(w->loop[0]);
 }
 

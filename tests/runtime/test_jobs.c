@@ -25,7 +25,7 @@ struct owner {
 
 static void square_work(struct wf_job *job)
 {
-    struct square *square = (struct square *)((char *)job - offsetof(struct square, job));
+    struct square *square = WF_CONTAINER(job, struct square, job);
     sigset_t blocked;
     pthread_sigmask(SIG_SETMASK, NULL, &blocked);
     square->signals_blocked = sigismember(&blocked, SIGTERM) && sigismember(&blocked, SIGINT);

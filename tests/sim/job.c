@@ -68,6 +68,7 @@ static void build(struct job *job)
     if (job->options.corrupt) {
         job->links.corrupt_per_million = 4000;
     }
+    job->store = (struct wf_store){&job_store_ops, job->options.seed % 2 == 0 ? 64 : 1 << 20};
     job->sim = wf_sim_new(job->options.seed, &options);
     check(wf_model_parse(model_text, strlen(model_text), NULL, &job->model, &error), &error);
     check(wf_recipe_parse("megatron:tp=2,pp=2,vocab_div=8", job->model, &job->recipes[WF_TRAIN],
@@ -88,7 +89,7 @@ static void build(struct job *job)
 static void describe_rank(const struct job_rank *host, char *text, size_t bytes)
 {
     const struct wf_meta_client *client = host->rank != NULL ? host->rank->client : NULL;
-    const char *side = host->side == WF_TRAIN ? "train" : "infer";
+    const char *side = wf_side_name(host->side);
     if (client == NULL || host->job->server == NULL) {
         snprintf(text, bytes, "%s %u gone", side, host->index);
         return;
@@ -152,8 +153,8 @@ static bool step(struct job *job, bool *end_checked, uint64_t *limit_ns)
         struct job_rank *host = &job->ranks[i];
         if (host->ended && host->rank != NULL) {
             if (host->why.status != WF_CLOSED) {
-                job_fail(job, "%s rank %u ended: %s", host->side == WF_TRAIN ? "train" : "infer",
-                         host->index, host->why.text);
+                job_fail(job, "%s rank %u ended: %s", wf_side_name(host->side), host->index,
+                         host->why.text);
                 return false;
             }
             job_rank_release_ended(host);
@@ -182,6 +183,8 @@ struct job_options job_options_of_seed(uint64_t seed)
     options.attempts_max = 1 + seed % 3;
     options.every = seed % 11 == 0 ? 2 : 1;
     options.no_fill = seed % 13 == 0;
+    options.store = seed % 7 == 3 ? JOB_STORE_TOO : seed % 7 == 6 ? JOB_STORE_ALONE : JOB_NO_STORE;
+    options.deadline_ns = seed % 17 / 4 == 1 ? 300 * MS : 0;
     options.in_place = seed % 4 == 1 ? 3 : seed % 4 == 2 ? 1 + seed / 4 % 2 : 0;
     return options;
 }

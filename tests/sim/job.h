@@ -59,7 +59,10 @@ struct job_options {
     bool bad_links;     /* reads stall and fail */
     bool corrupt;       /* and arrive corrupted */
     bool skip_quiesce;  /* the planted bug: ranks flip without the pause */
+    bool unseen_flips;  /* another: as if no rank ever flipped to what is released */
     uint32_t in_place;  /* bit e: engine e is updated in place */
+    enum { JOB_NO_STORE, JOB_STORE_TOO, JOB_STORE_ALONE } store; /* as a source of fills */
+    uint64_t deadline_ns;                                        /* of the trainers' own; 0: none */
     uint64_t every;
     uint32_t attempts_max; /* 0: the server's default */
     FILE *trace;           /* events of the world */
@@ -68,7 +71,7 @@ struct job_options {
 struct job_result {
     char failure[400]; /* empty: all was well */
     uint64_t trace_hash, events;
-    uint32_t commits, aborts, fills, replica_fills, struck, struck_server;
+    uint32_t commits, aborts, fills, replica_fills, store_fills, doubts, struck, struck_server;
     uint32_t struck_at[JOB_POINT_COUNT], struck_by[JOB_FAULT_COUNT];
     uint32_t struck_server_by[JOB_FAULT_COUNT], struck_record[JOB_RECORDS];
     uint64_t digest_mismatches;

@@ -115,6 +115,7 @@ static bool reads_from(const struct job_rank *host, const struct job_rank *write
 {
     const struct wf_agreed *agreed = host->rank->receiver->agreed;
     return host->rank->receiver->open_reads > 0 && agreed != NULL &&
+           host->rank->receiver->store.agreed == NULL && /* it reads files then, and no rank */
            wf_agreed_position(agreed, WF_TRAIN, writer->side, writer->index) != UINT32_MAX;
 }
 
@@ -130,7 +131,7 @@ void job_check_unread(const struct job_rank *writer)
         struct wf_env *env = wf_loop_env(host->loop);
         if (env->ops->now_ns(env) < client->lease_until_ns) {
             job_fail(job, "%s rank %u changes its weights while infer rank %u reads for step %llu",
-                     writer->side == WF_TRAIN ? "train" : "infer", writer->index, host->index,
+                     wf_side_name(writer->side), writer->index, host->index,
                      (unsigned long long)client->round.version.step);
         }
     }
@@ -193,17 +194,61 @@ void job_check_flipped(struct job *job, struct wf_version version)
         job_fail(job, "a rank flips to step %llu, which a train rank was told is given up",
                  (unsigned long long)version.step);
     }
-    if (!is_in(job->flipped, job->flipped_count, version)) {
+    if (!job->options.unseen_flips && !is_in(job->flipped, job->flipped_count, version)) {
         job->flipped[job->flipped_count++ % JOB_ABANDONED_MAX] = version;
     }
 }
 
+static struct job_round *find_round(struct job *job, struct wf_version version)
+{
+    for (uint32_t i = 0; i < JOB_ABANDONED_MAX && i < job->round_count; i++) {
+        if (wf_version_compare(job->rounds[i].version, version) == 0) {
+            return &job->rounds[i];
+        }
+    }
+    return NULL;
+}
+
+void job_check_opened(struct job *job, struct wf_version version)
+{
+    struct job_round *round = find_round(job, version);
+    if (round == NULL) {
+        round = &job->rounds[job->round_count++ % JOB_ABANDONED_MAX];
+    }
+    *round = (struct job_round){.version = version, .opened_ns = wf_sim_now_ns(job->sim)};
+}
+
+void job_check_decided(struct job *job, const struct wf_journal_record *record)
+{
+    struct job_round *round = find_round(job, record->round.version);
+    for (uint32_t i = 0; round != NULL && i < record->engine_count; i++) {
+        round->decided |= 1U << record->engines[i].engine;
+    }
+}
+
+/* Each engine that was decided lost a rank before the flip, perhaps; or the server was lost, and
+ * the next one decided without them. */
+static bool may_be_unflipped(struct job *job, struct wf_version version)
+{
+    const struct job_round *round = find_round(job, version);
+    if (round == NULL || job->hurt_ns >= round->opened_ns) {
+        return round != NULL;
+    }
+    for (uint32_t e = 0; e < JOB_ENGINES; e++) {
+        bool hurt = (round->decided & 1U << e) == 0;
+        for (uint32_t i = JOB_TRAIN; i < JOB_RANKS; i++) {
+            hurt = hurt || (job->ranks[i].engine == e && job->rank_hurt_ns[i] >= round->opened_ns);
+        }
+        if (!hurt) {
+            return false;
+        }
+    }
+    return round->decided != 0;
+}
+
 void job_check_released(struct job *job, struct wf_version version)
 {
-    /* It may have been decided, and everybody lost before the flip (a server that was away, too).
-     */
-    bool lost = job->result->struck > 0 || job->result->struck_server > 0;
-    if (!lost && !is_in(job->flipped, job->flipped_count, version)) {
+    if (!may_be_unflipped(job, version) && !is_in(job->flipped, job->flipped_count, version)) {
         job_fail(job, "a train rank is told that engines have step %llu; none ever had",
                  (unsigned long long)version.step);
     }

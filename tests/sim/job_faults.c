@@ -141,11 +141,13 @@ static void strike_rank(struct job *job, uint32_t index, enum job_fault_kind kin
         return;
     }
     const struct wf_timeouts t = job_timeouts();
+    const uint64_t now = wf_sim_now_ns(job->sim);
+    uint64_t until = now; /* the fault may show */
     job->result->struck++;
     job->result->struck_by[kind]++;
     switch (kind) {
     case JOB_CRASH: {
-        uint64_t restart = wf_sim_now_ns(job->sim) + wf_sim_range(job->sim, 5 * MS, 3 * SEC);
+        uint64_t restart = now + wf_sim_range(job->sim, 5 * MS, 3 * SEC);
         wf_sim_crash(job->sim, host->loop);
         host->frozen = false;
         host->restart_ns = restart;
@@ -153,18 +155,25 @@ static void strike_rank(struct job *job, uint32_t index, enum job_fault_kind kin
     }
     case JOB_FREEZE_SHORT:
         freeze(job, host, 1 * MS, t.lease_ns * 3 / 4);
+        until = host->thaw_ns;
         break;
     case JOB_FREEZE_LONG:
         freeze(job, host, t.lease_ns, t.lease_ns * 5);
+        until = host->thaw_ns;
         break;
     case JOB_BREAK:
         for (uint64_t n = wf_sim_choose(job->sim, 4); n < 4; n++) {
             wf_sim_break_one(job->sim);
         }
+        job->hurt_ns = job->hurt_ns > now ? job->hurt_ns : now;
         break;
     default:
-        wf_sim_stall(job->sim, host->loop, wf_sim_range(job->sim, 1 * MS, 2 * t.lease_ns));
+        until = now + wf_sim_range(job->sim, 1 * MS, 2 * t.lease_ns);
+        wf_sim_stall(job->sim, host->loop, until - now);
         break;
+    }
+    if (job->rank_hurt_ns[index] < until) {
+        job->rank_hurt_ns[index] = until;
     }
 }
 

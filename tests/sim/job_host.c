@@ -55,7 +55,8 @@ static void publish(struct job_rank *host)
 {
     struct wf_error error = {0};
     write_weights(host, own_version(host)); /* a new generation has other content */
-    enum wf_status status = wf_rank_publish(host->rank, host->step, "step", &error);
+    enum wf_status status = wf_rank_publish_within(host->rank, host->step, "step",
+                                                   host->job->options.deadline_ns, &error);
     if (status == WF_AGAIN) {
         arm(host, 5 * MS, 20 * MS);
     } else if (status != WF_OK && status != WF_CLOSED) {
@@ -69,7 +70,7 @@ static void publish(struct job_rank *host)
 
 static void on_train_timer(struct wf_timer *timer)
 {
-    struct job_rank *host = (struct job_rank *)((char *)timer - offsetof(struct job_rank, timer));
+    struct job_rank *host = WF_CONTAINER(timer, struct job_rank, timer);
     if (host->must_publish) {
         publish(host);
     }
@@ -106,11 +107,26 @@ static void on_released(void *user, struct wf_rank *rank, struct wf_version vers
 {
     struct job_rank *host = user;
     (void)rank;
+    host->settled = version;
     if (engines > 0) {
         host->released = version;
         job_check_released(host->job, version);
     }
     outcome(user, version, engines);
+}
+
+/* Told of what it waits for, once, and before its end. */
+static void on_in_doubt(void *user, struct wf_rank *rank, struct wf_version version)
+{
+    struct job_rank *host = user;
+    (void)rank;
+    host->job->result->doubts++;
+    if (wf_version_compare(version, host->settled) <= 0 ||
+        wf_version_compare(version, host->doubted) == 0) {
+        job_fail(host->job, "train rank %u is told of doubt about step %llu, which is over",
+                 host->index, (unsigned long long)version.step);
+    }
+    host->doubted = version;
 }
 
 static void on_copied(void *user, struct wf_rank *rank, struct wf_version version,
@@ -139,6 +155,7 @@ static void on_aborted(void *user, struct wf_rank *rank, struct wf_version versi
     (void)attempt;
     (void)culprit;
     if (host->side == WF_TRAIN && !again) {
+        host->settled = version;
         /* After its release it was a fill that failed. */
         if (wf_version_compare(version, host->released) > 0) {
             job_check_abandoned(host->job, version);
@@ -158,7 +175,7 @@ static void on_ended(void *user, struct wf_rank *rank, const struct wf_error *wh
 /* --- infer ------------------------------------------------------------------------------------ */
 static void on_quiesce_timer(struct wf_timer *timer)
 {
-    struct job_rank *host = (struct job_rank *)((char *)timer - offsetof(struct job_rank, timer));
+    struct job_rank *host = WF_CONTAINER(timer, struct job_rank, timer);
     host->serving = false;
     wf_rank_quiesced(host->rank);
 }
@@ -259,39 +276,42 @@ void job_rank_start(struct job *job, uint32_t index)
     check(wf_transport_sim_new(host->loop, &job->links, &host->transport, &error), &error);
     enum wf_update_mode mode =
         (job->options.in_place >> host->engine) & 1 ? WF_MODE_IN_PLACE : WF_MODE_STAGED;
-    const struct wf_rank_options options = {.job = "simulated",
-                                            .token = &job->token,
-                                            .server = job->address,
-                                            .listen = "peer-*",
-                                            .host_name = train               ? "trainer"
-                                                         : host->engine == 0 ? "a"
-                                                                             : "b",
-                                            .side = host->side,
-                                            .rank = host->index,
-                                            .engine = host->engine,
-                                            .group = train ? "train" : "engines",
-                                            .group_rank = host->index,
-                                            .model = job->model,
-                                            .recipe = &job->recipes[host->side],
-                                            .regions = &host->memory,
-                                            .region_count = 1,
-                                            .tensors = host->tensors,
-                                            .tensor_count = host->layout->tensor_count,
-                                            .publish = job->options.publish,
-                                            .transports = &host->transport,
-                                            .transport_count = 1,
-                                            .mode = mode,
-                                            .timeouts = job_timeouts(),
-                                            .hooks = {.quiesce = on_quiesce,
-                                                      .resume = on_resume,
-                                                      .after_write = on_after_write,
-                                                      .ready = on_ready,
-                                                      .copied = on_copied,
-                                                      .released = on_released,
-                                                      .aborted = on_aborted,
-                                                      .ended = on_ended},
-                                            .host = host,
-                                            .skip_quiesce = job->options.skip_quiesce};
+    const struct wf_rank_options options = {
+        .job = "simulated",
+        .token = &job->token,
+        .server = job->address,
+        .listen = "peer-*",
+        .host_name = train               ? "trainer"
+                     : host->engine == 0 ? "a"
+                                         : "b",
+        .side = host->side,
+        .rank = host->index,
+        .engine = host->engine,
+        .group = train ? "train" : "engines",
+        .group_rank = host->index,
+        .model = job->model,
+        .recipe = &job->recipes[host->side],
+        .regions = &host->memory,
+        .region_count = 1,
+        .tensors = host->tensors,
+        .tensor_count = host->layout->tensor_count,
+        .publish = job->options.publish,
+        .transports = &host->transport,
+        .transport_count = 1,
+        .mode = mode,
+        .store = job->options.store != JOB_NO_STORE ? &job->store : NULL,
+        .timeouts = job_timeouts(),
+        .hooks = {.quiesce = on_quiesce,
+                  .resume = on_resume,
+                  .after_write = on_after_write,
+                  .ready = on_ready,
+                  .in_doubt = on_in_doubt,
+                  .copied = on_copied,
+                  .released = on_released,
+                  .aborted = on_aborted,
+                  .ended = on_ended},
+        .host = host,
+        .skip_quiesce = job->options.skip_quiesce};
     check(wf_rank_new(host->loop, &options, &host->rank, &error), &error);
 }
 

@@ -32,7 +32,8 @@ struct job_rank {
     /* infer */
     bool serving;
     struct wf_version version, top;
-    struct wf_version released; /* train: newest that engines are said to have */
+    struct wf_version released;         /* train: newest that engines are said to have */
+    struct wf_version settled, doubted; /* train: newest whose end, whose doubt it was told */
     /* train */
     uint64_t step; /* of the weights */
     bool must_publish, waits_outcome, finished;
@@ -50,6 +51,13 @@ struct job_fault {
 };
 
 enum { JOB_SERVERS_MAX = 12, JOB_ABANDONED_MAX = 64 };
+
+/* A version's newest round, as the server records it. */
+struct job_round {
+    struct wf_version version;
+    uint64_t opened_ns;
+    uint32_t decided; /* bit e: engine e is */
+};
 struct job_server {
     struct job *job;
     struct wf_loop *loop;
@@ -68,6 +76,7 @@ struct job {
     struct wf_model *model;
     struct wf_recipe recipes[2];
     struct wf_sim_link_options links;
+    struct wf_store store;
     struct wf_loop *observer_loop;
     struct job_server servers[JOB_SERVERS_MAX], *current; /* current: the newest */
     uint32_t server_count, server_disk;
@@ -80,6 +89,10 @@ struct job {
     uint32_t abandoned_count;
     struct wf_version flipped[JOB_ABANDONED_MAX]; /* that any rank has flipped to, dead ones too */
     uint32_t flipped_count;
+    struct job_round rounds[JOB_ABANDONED_MAX];
+    uint32_t round_count;
+    /* Until when a fault may show: at a rank; at the server or at any connection. */
+    uint64_t rank_hurt_ns[JOB_RANKS], hurt_ns;
     char address[WF_ADDRESS_MAX];
     struct wf_token token;
     struct job_rank ranks[JOB_RANKS];
@@ -109,6 +122,9 @@ void job_server_start(struct job *job);
 void job_server_strike(struct job *job, enum job_fault_kind kind);
 void job_server_step(struct job *job); /* thaws, starts again */
 
+/* job_store.c: of job->store */
+extern const struct wf_store_ops job_store_ops;
+
 /* job_faults.c */
 void job_faults_draw(struct job *job);
 void job_faults_step(struct job *job); /* after each event */
@@ -123,6 +139,9 @@ void job_check_unread(const struct job_rank *writer);
 /* A train rank was told that a version is given up; a rank has flipped to one. Both is wrong. */
 void job_check_abandoned(struct job *job, struct wf_version version);
 void job_check_flipped(struct job *job, struct wf_version version);
+/* A server that is not recovering opens a round; any decides for engines. */
+void job_check_opened(struct job *job, struct wf_version version);
+void job_check_decided(struct job *job, const struct wf_journal_record *record);
 /* A train rank was told that engines have it. */
 void job_check_released(struct job *job, struct wf_version version);
 

@@ -6,7 +6,7 @@
 
 static struct job *job_of(struct wf_actor *self)
 {
-    return (struct job *)((char *)self - offsetof(struct job, observer.actor));
+    return WF_CONTAINER(self, struct job, observer.actor);
 }
 
 static void connect_server(struct job *job)
@@ -22,7 +22,7 @@ static void connect_server(struct job *job)
 
 static void on_retry(struct wf_timer *timer)
 {
-    connect_server((struct job *)((char *)timer - offsetof(struct job, observer.retry)));
+    connect_server(WF_CONTAINER(timer, struct job, observer.retry));
 }
 
 static void on_report(struct job *job, const struct wf_frame_round_report *report)
@@ -41,7 +41,8 @@ static void on_report(struct job *job, const struct wf_frame_round_report *repor
     if (report->state == WF_REPORT_COMMITTED) {
         result->commits++;
         result->fills += report->fill != 0;
-        result->replica_fills += report->source > 0;
+        result->replica_fills += report->source > 0 && report->source != WF_SOURCE_STORE;
+        result->store_fills += report->source == WF_SOURCE_STORE;
     } else {
         result->aborts++;
         wf_culprit_format(&report->culprit, result->culprit);

@@ -23,7 +23,14 @@ static enum wf_status append(void *user, const struct wf_journal_record *record,
 {
     struct job_server *s = user;
     s->record = record->kind;
-    return wf_journal_file_append(s->journal, record, error);
+    bool recovers = s->server == NULL || s->server->state == WF_SERVER_RECOVER;
+    if (record->kind == WF_JOURNAL_OPEN && !record->fill && !recovers) {
+        job_check_opened(s->job, record->round.version);
+    }
+    if (record->kind == WF_JOURNAL_DECIDE) {
+        job_check_decided(s->job, record);
+    }
+    return s->journal != NULL ? wf_journal_file_append(s->journal, record, error) : WF_OK;
 }
 
 static void on_ended(void *user, const struct wf_error *why)
@@ -78,8 +85,10 @@ static void must(enum wf_status status, const struct wf_error *error)
 void job_server_start(struct job *job)
 {
     static const uint32_t engine_of[JOB_INFER] = {0, 0, 1, 1};
+    static const uint32_t fills[] = {WF_FILL_ANY, WF_FILL_ANY | WF_FILL_STORE, WF_FILL_STORE};
     struct wf_error error = {0};
     WF_ASSERT(job->server_count < JOB_SERVERS_MAX);
+    job->hurt_ns = wf_sim_now_ns(job->sim); /* what it decides is not what was recorded */
     struct job_server *s = &job->servers[job->server_count++];
     bool recover = job->server_recovers;
     *s = (struct job_server){.job = job, .alive = true};
@@ -97,9 +106,11 @@ void job_server_start(struct job *job)
                                         .policy = job->options.policy,
                                         .every = job->options.every,
                                         .drop_to_latest = job->options.drop_to_latest,
-                                        .fill = job->options.no_fill ? 0 : WF_FILL_ANY,
+                                        .fill =
+                                            job->options.no_fill ? 0 : fills[job->options.store],
                                         .timeouts = job_timeouts(),
                                         .attempts_max = job->options.attempts_max,
+                                        .journal = append, /* without a file: it looks only */
                                         .user = s,
                                         .ended = on_ended};
     if (job->options.server_faults) {
@@ -108,7 +119,6 @@ void job_server_start(struct job *job)
         must(wf_journal_file_open(wf_loop_env(s->loop), folder, "simulated", recover, &s->journal,
                                   &error),
              &error);
-        options.journal = append;
         options.found = wf_journal_file_state(s->journal);
         options.recover = recover;
     }
@@ -126,6 +136,13 @@ static void freeze(struct job *job, uint64_t min_ns, uint64_t max_ns)
         s->thaw_ns = wf_sim_now_ns(job->sim) + wf_sim_range(job->sim, min_ns, max_ns);
         wf_sim_freeze(job->sim, s->loop);
     }
+}
+
+static void count_strike(struct job *job, enum job_fault_kind done, uint64_t until_ns)
+{
+    job->result->struck_server++;
+    job->result->struck_server_by[done]++;
+    job->hurt_ns = job->hurt_ns > until_ns ? job->hurt_ns : until_ns;
 }
 
 /* Another server, on another host, gets the address of one that does not answer. */
@@ -152,12 +169,14 @@ static enum wf_sim_write on_write(void *user, struct wf_loop *loop, const char *
     }
     job->write_armed = false;
     job->result->struck_record[job->current->record]++;
+    count_strike(job, JOB_WRITE, wf_sim_now_ns(job->sim));
     return job->write_what;
 }
 
 void job_server_strike(struct job *job, enum job_fault_kind kind)
 {
     const struct wf_timeouts t = job_timeouts();
+    const uint64_t now = wf_sim_now_ns(job->sim);
     bool can_die = job->options.server_faults && job->server_count < JOB_SERVERS_MAX - 1;
     if (job->server == NULL || job->current->frozen) {
         return;
@@ -172,14 +191,17 @@ void job_server_strike(struct job *job, enum job_fault_kind kind)
                 wf_sim_folder_erase(job->sim, folder);
                 job->server_recovers = job->journal_was_lost = true;
             }
+            count_strike(job, kind, now);
             wf_sim_crash(job->sim, job->current->loop);
             break;
         } /* fall through */
     case JOB_FREEZE_LONG:
         freeze(job, 1 * MS, 4 * t.lease_ns);
+        count_strike(job, JOB_FREEZE_LONG, job->current->thaw_ns);
         break;
     case JOB_TAKEOVER:
         if (can_die) {
+            count_strike(job, kind, now);
             take_over(job);
         }
         break;
@@ -194,13 +216,15 @@ void job_server_strike(struct job *job, enum job_fault_kind kind)
         break;
     case JOB_FREEZE_SHORT:
         freeze(job, 1 * MS, t.lease_ns);
+        count_strike(job, kind, job->current->thaw_ns);
         break;
-    default:
-        wf_sim_stall(job->sim, job->current->loop, wf_sim_range(job->sim, 1 * MS, 2 * t.lease_ns));
+    default: {
+        uint64_t stall = wf_sim_range(job->sim, 1 * MS, 2 * t.lease_ns);
+        wf_sim_stall(job->sim, job->current->loop, stall);
+        count_strike(job, JOB_STALL, now + stall);
         break;
     }
-    job->result->struck_server++;
-    job->result->struck_server_by[kind]++;
+    }
 }
 
 void job_server_step(struct job *job)

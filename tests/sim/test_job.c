@@ -9,7 +9,7 @@ enum { SEEDS = 200, SERVER_SEEDS = 200, TWICE = 12, BUG_SEEDS = 5 };
 Test(job, no_torn_version_and_no_stuck_rank)
 {
     uint32_t struck_at[JOB_POINT_COUNT] = {0}, struck_by[JOB_FAULT_COUNT] = {0}, server = 0;
-    uint32_t commits = 0, aborts = 0, fills = 0, replicas = 0;
+    uint32_t commits = 0, aborts = 0, fills = 0, replicas = 0, stores = 0, doubts = 0;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         struct job_options options = job_options_of_seed(seed);
         struct job_result result;
@@ -27,6 +27,8 @@ Test(job, no_torn_version_and_no_stuck_rank)
         aborts += result.aborts;
         fills += result.fills;
         replicas += result.replica_fills;
+        stores += result.store_fills;
+        doubts += result.doubts;
     }
     for (int i = 0; i < JOB_POINT_COUNT; i++) {
         cr_expect_gt(struck_at[i], 0, "no fault struck %s", job_point_names[i]);
@@ -37,7 +39,9 @@ Test(job, no_torn_version_and_no_stuck_rank)
     cr_expect_gt(server, 0, "the server was never struck");
     cr_expect_gt(commits, SEEDS);
     cr_expect_gt(aborts, 0);
-    cr_expect_gt(fills, replicas, "none was filled from the train side");
+    cr_expect_gt(stores, 0, "none was filled from the store");
+    cr_expect_gt(doubts, 0, "no version was in doubt");
+    cr_expect_gt(fills, replicas + stores, "none was filled from the train side");
     cr_expect_gt(replicas, 0, "none was filled from a replica");
 }
 
@@ -107,6 +111,21 @@ Test(job, the_planted_bug_is_found)
         struct job_result result;
         job_run(&options, &result);
         cr_expect_str_not_empty(result.failure, "seed %llu", (unsigned long long)seed);
+    }
+}
+
+/* Nor does one that looks away for ever once there was a fault: nobody flips, and it is released.
+ */
+Test(job, a_release_of_what_nobody_has_is_found_after_faults)
+{
+    for (uint64_t seed = 1; seed <= BUG_SEEDS; seed++) {
+        struct job_options options = job_options_of_seed(seed);
+        options.faults = options.unseen_flips = true;
+        options.versions = 8;
+        struct job_result result;
+        job_run(&options, &result);
+        cr_expect_not_null(strstr(result.failure, "none ever had"), "seed %llu: %s",
+                           (unsigned long long)seed, result.failure);
     }
 }
 

@@ -28,7 +28,7 @@ struct world {
 
 static void job_work(struct wf_job *job)
 {
-    struct peer *peer = (struct peer *)((char *)job - offsetof(struct peer, job));
+    struct peer *peer = WF_CONTAINER(job, struct peer, job);
     peer->jobs++;
 }
 
@@ -73,7 +73,7 @@ static enum wf_verdict peer_handle(struct wf_actor *self, struct wf_msg *msg)
 
 static void tick(struct wf_timer *timer)
 {
-    struct peer *peer = (struct peer *)((char *)timer - offsetof(struct peer, timer));
+    struct peer *peer = WF_CONTAINER(timer, struct peer, timer);
     peer->ticks++;
     wf_timer_arm(peer->loop, timer, wf_loop_now_ns(peer->loop) + UINT64_C(1000000));
 }
@@ -179,7 +179,7 @@ Test(sim_world, a_crash_is_seen_by_peers_and_frees_the_name)
 
 static void crash_own(struct wf_timer *timer)
 {
-    struct peer *peer = (struct peer *)((char *)timer - offsetof(struct peer, timer));
+    struct peer *peer = WF_CONTAINER(timer, struct peer, timer);
     wf_sim_crash(peer->world->sim, peer->loop);
     cr_assert_eq(peer->world->alive, PEERS + 1, "teardown waits for the end of the turn");
 }

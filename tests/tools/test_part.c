@@ -75,6 +75,7 @@ Test(part, who_and_where)
         setup->job.run.launcher = WF_LAUNCHER_UNSAID;
         setup->job.run.part = rows[i].part == &all ? WF_PART_INFER : WF_PART_ALL;
         strcpy(setup->job.name, "j");
+        strcpy(setup->job.server.token_file, "/token");
         strcpy(setup->job.server.listen, rows[i].listen != NULL ? rows[i].listen : "");
         strcpy(setup->job.server.address, rows[i].address != NULL ? rows[i].address : "");
         enum wf_status status =
@@ -88,13 +89,54 @@ Test(part, who_and_where)
         }
         cr_expect_eq((int)part.kind, rows[i].kind, "%s", rows[i].name);
         if (part.kind != WF_RUN_JOB) {
-            snprintf(who, sizeof who, "%s:%u", part.side == WF_TRAIN ? "train" : "infer",
-                     part.rank);
+            snprintf(who, sizeof who, "%s:%u", wf_side_name(part.side), part.rank);
         }
         cr_expect_str_eq(who, rows[i].who, "%s", rows[i].name);
         cr_expect_eq(strncmp(part.server, rows[i].server, strlen(rows[i].server)), 0, "%s: %s",
                      rows[i].name, part.server);
         cr_expect_eq(part.listen[0] != '\0', part.kind == WF_RUN_LEADER, "%s", rows[i].name);
+    }
+    free(setup);
+}
+
+/* clang-format off */
+static const struct {
+    const char *name, *set[VARIABLES_MAX], *argument, *job_file;
+    bool good;
+} token_rows[] = {
+    {"one host", {MPI("3", "8", "8")}, NULL, "", true},
+    {"several", {MPI("3", "8", "4")}, NULL, "", false},
+    {"several, by the command line", {MPI("3", "8", "4")}, "/t", "", true},
+    {"several, by the job file", {MPI("3", "8", "4")}, NULL, "/t", true},
+    {"several, by the environment", {MPI("3", "8", "4"), "WEFT_TOKEN_FILE=/t"}, NULL, "", true},
+    {"several, an empty variable", {MPI("3", "8", "4"), "WEFT_TOKEN_FILE="}, NULL, "", false},
+    {"hosts that nobody counts", {TORCHRUN("1", "8")}, NULL, "", true},
+    {"one node", {"SLURM_PROCID=1", "SLURM_NTASKS=8", "SLURM_STEP_ID=0", "SLURM_NNODES=1"}, NULL, "", true},
+    {"two nodes", {"SLURM_PROCID=1", "SLURM_NTASKS=8", "SLURM_STEP_ID=0", "SLURM_NNODES=2"}, NULL, "", false},
+    {"two nodes under PMIx", {"SLURM_PROCID=1", "SLURM_NTASKS=8", "SLURM_STEP_ID=0", "SLURM_NNODES=2", "PMIX_RANK=1", "PMIX_NAMESPACE=7"}, NULL, "", false},
+    {"pods", {"JOB_COMPLETION_INDEX=1", "WEFT_WORLD_SIZE=8"}, NULL, "", false},
+};
+/* clang-format on */
+
+Test(part, several_hosts_need_one_token)
+{
+    struct wf_run_setup *setup = calloc(1, sizeof *setup);
+    cr_assert(setup != NULL);
+    for (size_t i = 0; i < sizeof token_rows / sizeof token_rows[0]; i++) {
+        struct wf_run_wish wish = {.launcher = WF_LAUNCHER_AUTO,
+                                   .server = "tcp:s:1",
+                                   .token_file = token_rows[i].argument};
+        struct wf_run_part part;
+        struct wf_error error = {0};
+        *setup = (struct wf_run_setup){.train_ranks = TRAIN_RANKS, .infer_ranks = INFER_RANKS};
+        setup->job.run.part = WF_PART_ALL;
+        strcpy(setup->job.server.token_file, token_rows[i].job_file);
+        enum wf_status status = wf_run_part_find(
+            setup, &wish, lookup, (void *)(uintptr_t)token_rows[i].set, &part, &error);
+        cr_expect_eq(status, token_rows[i].good ? WF_OK : WF_INVALID, "%s: %s", token_rows[i].name,
+                     error.text);
+        cr_expect(token_rows[i].good || strstr(error.text, "WEFT_TOKEN_FILE") != NULL, "%s: %s",
+                  token_rows[i].name, error.text);
     }
     free(setup);
 }

@@ -31,7 +31,7 @@ struct rig {
 static enum wf_verdict count_end(struct wf_actor *self, struct wf_msg *msg)
 {
     (void)msg;
-    ((struct rig *)((char *)self - offsetof(struct rig, actor)))->ended++;
+    (WF_CONTAINER(self, struct rig, actor))->ended++;
     return WF_KEEP;
 }
 

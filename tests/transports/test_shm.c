@@ -1,12 +1,12 @@
 /* test_shm.c - what only the shm transport can be given: descriptors and processes. */
 #include <criterion/criterion.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "runtime/loop.h"
+#include "tests/runtime/descriptors.h"
 #include "tests/transports/job_env.h"
 #include "transports/memory.h"
 #include "transports/shm.h"
@@ -24,7 +24,7 @@ struct fixture {
 
 static enum wf_verdict take_import(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct fixture *f = (struct fixture *)((char *)self - offsetof(struct fixture, actor));
+    struct fixture *f = WF_CONTAINER(self, struct fixture, actor);
     cr_assert_eq(msg->kind, WF_IMPORT_DONE);
     f->imported = true;
     return WF_KEEP;
@@ -83,17 +83,6 @@ static struct wf_handle export(struct fixture *f, const struct wf_region *region
                  "%s", error.text);
     handle.fd = handle.fd >= 0 ? dup(handle.fd) : -1;
     return handle;
-}
-
-static unsigned count_fds(void)
-{
-    unsigned count = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    while (readdir(dir) != NULL) {
-        count++;
-    }
-    closedir(dir);
-    return count;
 }
 
 /* --- handles
@@ -200,7 +189,7 @@ Test(shm, handles_are_checked_and_their_descriptors_closed)
 {
     struct fixture f;
     open_fixture(&f);
-    unsigned before = count_fds();
+    unsigned before = open_descriptors();
     for (size_t i = 0; i < sizeof handle_rows / sizeof handle_rows[0]; i++) {
         struct wf_handle handle = export(&f, handle_rows[i].memfd ? &f.memfd : &f.plain);
         handle_rows[i].spoil(&handle);
@@ -208,7 +197,8 @@ Test(shm, handles_are_checked_and_their_descriptors_closed)
         cr_assert_eq(got.status, handle_rows[i].status, "%s: %s (%s)", handle_rows[i].name,
                      wf_status_name(got.status), got.error.text);
         cr_assert_neq(got.error.text[0], '\0', "%s", handle_rows[i].name);
-        cr_assert_eq(count_fds(), before, "%s: a descriptor stays open", handle_rows[i].name);
+        cr_assert_eq(open_descriptors(), before, "%s: a descriptor stays open",
+                     handle_rows[i].name);
     }
     close_fixture(&f);
 }
@@ -217,7 +207,7 @@ Test(shm, a_mapping_needs_no_descriptor_and_no_page_boundary)
 {
     struct fixture f;
     open_fixture(&f);
-    unsigned before = count_fds();
+    unsigned before = open_descriptors();
     struct wf_region part = f.memfd;
     part.fd_offset = 5000;
     part.address = (uint8_t *)f.memfd.address + 5000;
@@ -225,7 +215,7 @@ Test(shm, a_mapping_needs_no_descriptor_and_no_page_boundary)
     struct wf_handle handle = export(&f, &part);
     struct wf_import got = import(&f, &handle, part.len_bytes);
     cr_assert_eq(got.status, WF_OK, "%s", got.error.text);
-    cr_assert_eq(count_fds(), before);
+    cr_assert_eq(open_descriptors(), before);
     const struct shm_remote *mapped = (const struct shm_remote *)got.remote;
     cr_assert_eq(memcmp((const void *)(uintptr_t)mapped->address, part.address, part.len_bytes), 0);
     f.transport->ops->release_region(f.transport, got.remote);

@@ -29,7 +29,7 @@ struct rig {
 
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct rig *rig = (struct rig *)((char *)self - offsetof(struct rig, actor));
+    struct rig *rig = WF_CONTAINER(self, struct rig, actor);
     if (msg->kind == WF_IMPORT_DONE) {
         rig->imported = true;
     } else {

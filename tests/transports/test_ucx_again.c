@@ -27,7 +27,7 @@ static void open_own(struct own_source *own)
     own->memory = malloc(OWN_BYTES);
     own->target = malloc(OWN_BYTES);
     for (uint64_t i = 0; i < OWN_BYTES; i++) {
-        own->memory[i] = byte_at(i);
+        own->memory[i] = world_byte(i);
     }
     const struct wf_region region = {
         .memory = WF_MEMORY_HOST, .address = own->memory, .len_bytes = OWN_BYTES};
@@ -75,7 +75,8 @@ static void check_packed(struct own_source *own, const char *why)
     cr_assert(own->world.kind->run(&own->world, one_done), "%s: never answered", why);
     cr_assert_eq(own->reading.read.status, WF_OK, "%s: %s", why, own->reading.read.text);
     for (uint64_t i = 0; i < OWN_BYTES / 2; i++) {
-        cr_assert_eq(own->target[i], byte_at(2 * i), "%s: byte %llu", why, (unsigned long long)i);
+        cr_assert_eq(own->target[i], world_byte(2 * i), "%s: byte %llu", why,
+                     (unsigned long long)i);
     }
 }
 

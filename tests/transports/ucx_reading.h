@@ -13,11 +13,6 @@
 
 enum { MS = 1000000 };
 
-static inline uint8_t byte_at(uint64_t i)
-{
-    return (uint8_t)((i * UINT64_C(0x9E3779B97F4A7C15)) >> 45);
-}
-
 /* --- the reader's side -------------------------------------------------------------------------
  */
 
@@ -25,7 +20,7 @@ static bool stops_loop; /* for tests that let the loop sleep */
 
 static inline enum wf_verdict count_done(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct world *world = (struct world *)((char *)self - offsetof(struct world, actor));
+    struct world *world = WF_CONTAINER(self, struct world, actor);
     (*(msg->kind == WF_READ_DONE ? &world->done_count : &world->import_count))++;
     if (stops_loop) {
         wf_loop_stop(world->loop);
@@ -112,7 +107,7 @@ static inline void start(struct world *world, struct reading *reading, struct wf
 static inline void check_bytes(const uint8_t *target, uint64_t first, uint64_t bytes)
 {
     uint64_t i = 0;
-    while (i < bytes && target[i] == byte_at(first + i)) {
+    while (i < bytes && target[i] == world_byte(first + i)) {
         i++;
     }
     cr_assert_eq(i, bytes, "byte %llu", (unsigned long long)i);

@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tools/measure/samples.h"
+
 enum { PAIRS_MAX = 1000, NAME_MAX_BYTES = 256 };
 
 struct wf_bench {
@@ -46,18 +48,6 @@ const char *wf_bench_address(const struct wf_bench *bench)
 const char *wf_bench_peer(const struct wf_bench *bench)
 {
     return bench->peer;
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-double wf_bench_quantile(double *values, size_t count, double part)
-{
-    qsort(values, count, sizeof *values, compare);
-    return values[(size_t)(part * (double)(count - 1) + 0.5)];
 }
 
 static void describe_machine(char *text, size_t size)
@@ -105,9 +95,9 @@ static void summarise(struct series *series, unsigned count)
 {
     double sorted[PAIRS_MAX];
     memcpy(sorted, series->samples, count * sizeof *sorted);
-    series->median = wf_bench_quantile(sorted, count, 0.5);
-    series->low = wf_bench_quantile(sorted, count, 0.1);
-    series->high = wf_bench_quantile(sorted, count, 0.9);
+    series->median = wf_quantile(sorted, count, 0.5);
+    series->low = wf_quantile(sorted, count, 0.1);
+    series->high = wf_quantile(sorted, count, 0.9);
 }
 
 /* "a=1,b=x" as an object; numbers become numbers. */

@@ -44,8 +44,6 @@ const char *wf_bench_peer(const struct wf_bench *bench);
 
 /* CLOCK_MONOTONIC. */
 uint64_t wf_bench_now_ns(void);
-/* Sorts `values` (count > 0) and gives the one at `part` (0 least, 0.5 median, 1 greatest). */
-double wf_bench_quantile(double *values, size_t count, double part);
 
 /* --- for cmd_bench.c ------------------------------------------------------------------------- */
 

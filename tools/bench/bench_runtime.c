@@ -13,6 +13,7 @@
 
 #include "runtime/loop.h"
 #include "tools/bench/bench.h"
+#include "tools/measure/samples.h"
 
 enum {
     MESSAGES = 1000000, /* of one sample */
@@ -245,7 +246,7 @@ static double measure_wakes(struct wake_target *target, pthread_t other, bool as
         samples_us[i] = (double)(atomic_load(&target->arrived_ns) - begin_ns) / 1e3;
     }
     pthread_setaffinity_np(pthread_self(), sizeof usable, &usable);
-    return wf_bench_quantile(samples_us, counts[asleep], 0.5);
+    return wf_quantile(samples_us, counts[asleep], 0.5);
 }
 
 static void ring_loop(struct wake_target *target)

@@ -128,7 +128,7 @@ static void step_seen(struct crowd *crowd, uint64_t step, bool is_train)
 static void publish(struct wf_rank *rank, uint64_t step)
 {
     struct wf_error error = {0};
-    enum wf_status status = wf_client_publish(rank->client, step, "", &error);
+    enum wf_status status = wf_client_publish(rank->client, step, "", 0, &error);
     WF_ASSERT(status == WF_OK);
 }
 
@@ -279,8 +279,7 @@ static void rank_stop(struct crowd_rank *own)
 
 static void give_up(struct wf_timer *timer)
 {
-    struct crowd_thread *thread =
-        (struct crowd_thread *)((char *)timer - offsetof(struct crowd_thread, watchdog));
+    struct crowd_thread *thread = WF_CONTAINER(timer, struct crowd_thread, watchdog);
     atomic_fetch_add(&thread->crowd->broken, 1);
     stop_server(thread->crowd);
     wf_loop_stop(thread->loop);

@@ -119,7 +119,7 @@ static void read_once(struct reader *r)
 
 static enum wf_verdict handle_done(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct reader *r = (struct reader *)((char *)self - offsetof(struct reader, actor));
+    struct reader *r = WF_CONTAINER(self, struct reader, actor);
     if (msg->kind == WF_IMPORT_DONE) {
         if (r->import.status != WF_OK) {
             fail(r, r->import.error.text);

@@ -23,16 +23,21 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+double wf_quantile(double *values, size_t count, double part)
+{
+    if (count == 0) {
+        return 0;
+    }
+    qsort(values, count, sizeof *values, by_value);
+    return values[(size_t)(part * (double)(count - 1) + 0.5)];
+}
+
 double wf_samples_quantile(const struct wf_samples *samples, uint32_t last, double part)
 {
     double sorted[WF_SAMPLES_MAX];
     uint32_t count = last == 0 || last > samples->count ? samples->count : last;
-    if (count == 0) {
-        return 0;
-    }
     for (uint32_t i = 0; i < count; i++) {
         sorted[i] = wf_samples_get(samples, samples->count - count + i);
     }
-    qsort(sorted, count, sizeof sorted[0], by_value);
-    return sorted[(uint32_t)(part * (double)(count - 1) + 0.5)];
+    return wf_quantile(sorted, count, part);
 }

@@ -28,7 +28,7 @@ static void describe_exit(int status, char *text, size_t size, bool *clean)
 static void child_exited(struct wf_watch *watch, unsigned events)
 {
     (void)events;
-    struct wf_child *child = (struct wf_child *)((char *)watch - offsetof(struct wf_child, watch));
+    struct wf_child *child = WF_CONTAINER(watch, struct wf_child, watch);
     if (child->pid == 0 || waitpid(child->pid, &child->exit_status, WNOHANG) <= 0) {
         return;
     }

@@ -94,7 +94,7 @@ static bool read_some(struct wf_far_output *output)
 static void output_ready(struct wf_watch *watch, unsigned events)
 {
     (void)events;
-    read_some((struct wf_far_output *)((char *)watch - offsetof(struct wf_far_output, watch)));
+    read_some(WF_CONTAINER(watch, struct wf_far_output, watch));
 }
 
 void wf_far_output_fini(struct wf_far_output *output)

@@ -11,6 +11,7 @@
 
 #include "tools/check/verify.h"
 #include "tools/commands.h"
+#include "tools/files/version_folder.h"
 #include "tools/run/memory.h"
 #include "tools/run/process.h"
 #include "tools/run/reader_link.h"
@@ -29,6 +30,7 @@ struct infer {
     struct wf_checkpoint *checkpoint;
     struct wf_verify *verify;
     struct wf_run_memory memory;
+    struct wf_store *store; /* NULL: the job has no folder of versions */
     struct wf_rank *rank;
     /* the reader */
     uint64_t conn;
@@ -134,7 +136,7 @@ static void introduce(struct infer *r)
 
 static void connect_reader(struct wf_timer *timer)
 {
-    struct infer *r = (struct infer *)((char *)timer - offsetof(struct infer, reconnect));
+    struct infer *r = WF_CONTAINER(timer, struct infer, reconnect);
     struct wf_error error;
     if (r->process.env->ops->connect(r->process.env, &r->actor, r->options->reader_socket, &r->conn,
                                      &error) != WF_OK) {
@@ -219,7 +221,7 @@ static bool lookup(void *user, const char *name, struct wf_verify_live *live_out
 
 static void check_work(struct wf_job *job)
 {
-    struct infer *r = (struct infer *)((char *)job - offsetof(struct infer, check_job));
+    struct infer *r = WF_CONTAINER(job, struct infer, check_job);
     memset(&r->checked, 0, sizeof r->checked);
     r->check_status =
         wf_verify_rank(r->verify, r->live.step, lookup, r, &r->checked, &r->check_error);
@@ -272,7 +274,7 @@ static void start_check(struct infer *r)
 
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct infer *r = (struct infer *)((char *)self - offsetof(struct infer, actor));
+    struct infer *r = WF_CONTAINER(self, struct infer, actor);
     if (msg->kind == CHECK_DONE) {
         check_ended(r);
         return WF_KEEP;
@@ -392,6 +394,9 @@ static enum wf_status prepare(struct infer *r, struct wf_error *error)
     if (status == WF_OK) {
         status = check_all_checked(r, error);
     }
+    if (status == WF_OK && r->setup->job.files.folder[0] != '\0') {
+        status = wf_version_store_new(r->setup->job.files.folder, &r->store, error);
+    }
     return status == WF_OK ? wf_run_memory_new(r->layout, true, &r->memory, error) : status;
 }
 
@@ -415,6 +420,7 @@ static enum wf_status start(struct infer *r, struct wf_error *error)
     rank.ignore = ignore;
     rank.ignore_count = group->ignore_count;
     rank.mode = group->mode;
+    rank.store = r->store;
     rank.skip_quiesce = r->setup->job.run.skip_pause;
     rank.host = r;
     rank.hooks = (struct wf_rank_hooks){
@@ -451,6 +457,7 @@ static void finish(struct infer *r)
         wf_process_fini(&r->process);
     }
     wf_run_memory_fini(&r->memory);
+    wf_version_store_free(r->store);
     wf_verify_free(r->verify);
     wf_checkpoint_free(r->checkpoint);
     wf_layout_free(r->layout);

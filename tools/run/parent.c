@@ -53,7 +53,7 @@ void wf_parent_complain(struct parent *p, const char *text)
 
 static void timer_fired(struct wf_timer *timer)
 {
-    struct parent *p = (struct parent *)((char *)timer - offsetof(struct parent, timer));
+    struct parent *p = WF_CONTAINER(timer, struct parent, timer);
     char who[160], line[300];
     if (p->state == STOPPING) {
         wf_loop_stop(p->loop);
@@ -90,7 +90,7 @@ enum wf_status wf_parent_connect(struct parent *p, struct wf_error *error)
 
 static void connect_again(struct wf_timer *timer)
 {
-    struct parent *p = (struct parent *)((char *)timer - offsetof(struct parent, reconnect));
+    struct parent *p = WF_CONTAINER(timer, struct parent, reconnect);
     struct wf_error error;
     if (wf_parent_connect(p, &error) != WF_OK) {
         wf_parent_complain(p, error.text);
@@ -133,7 +133,7 @@ static void connection_closed(struct parent *p, const char *why)
 
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct parent *p = (struct parent *)((char *)self - offsetof(struct parent, actor));
+    struct parent *p = WF_CONTAINER(self, struct parent, actor);
     if (msg->kind == PARENT_LIMIT_DONE) {
         p->measuring = false;
         wf_report_limit(&p->report, p->settled, &p->limit);
@@ -295,6 +295,7 @@ int wf_parent_run(struct wf_run_setup *setup, const struct wf_parent_options *op
     finish(p);
     wf_parent_check_end(p);
     p->report.failed = p->failed;
+    wf_report_close_doubts(&p->report);
     wf_progress_clear(&p->progress);
     bool good = options->quiet || print_table(p);
     good = write_reports(p) && wf_report_ok(&p->report) && good;

@@ -141,7 +141,7 @@ static void name_child(const struct wf_child *child, char *name, size_t size)
  */
 static void frozen_too_long(struct wf_timer *timer)
 {
-    struct wf_child *child = (struct wf_child *)((char *)timer - offsetof(struct wf_child, frozen));
+    struct wf_child *child = WF_CONTAINER(timer, struct wf_child, frozen);
     struct parent *p = child->all->user;
     char line[200], name[60];
     name_child(child, name, sizeof name);

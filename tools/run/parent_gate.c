@@ -95,7 +95,7 @@ void wf_parent_open_gate(struct parent *p)
 
 static void limit_work(struct wf_job *job)
 {
-    struct parent *p = (struct parent *)((char *)job - offsetof(struct parent, limit_job));
+    struct parent *p = WF_CONTAINER(job, struct parent, limit_job);
     wf_limit_measure(&p->limit);
 }
 
@@ -180,6 +180,10 @@ static void take_note(struct parent *p, const struct wf_frame_note *note)
             p->noted[note->rank] = true;
             wf_parent_check_gate(p);
         }
+    }
+    if (note->side == WF_TRAIN && strcmp(note->text, WF_RUN_IN_DOUBT) == 0 &&
+        wf_report_in_doubt(&p->report, note->version)) {
+        wf_progress_doubt(&p->progress, note->version);
     }
     if (note->side == WF_TRAIN && strcmp(note->text, "given up") == 0) {
         settle(p, note->version.step);

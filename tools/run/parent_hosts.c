@@ -25,8 +25,23 @@ const struct wf_run_host *wf_parent_host_of(const struct parent *p, const struct
     return &hosts->hosts[at];
 }
 
+/* An engine that keeps versions serves nobody. */
+static bool serves(const struct wf_run_setup *setup, uint32_t engine)
+{
+    for (uint32_t i = 0; i < setup->infer_ranks; i++) {
+        struct wf_run_place place = wf_run_place(setup, i);
+        if (place.engine == engine) {
+            return !wf_run_keeps(setup, place.group);
+        }
+    }
+    return true;
+}
+
 bool wf_parent_reads(const struct parent *p, uint32_t engine)
 {
+    if (!serves(p->setup, engine)) {
+        return false;
+    }
     return p->options->hosts == NULL ||
            wf_hosts_engine(p->options->hosts, p->setup, engine) != NULL;
 }

@@ -12,6 +12,7 @@
 #include "tools/run/far.h"
 #include "tools/run/limit.h"
 #include "tools/run/parent.h"
+#include "tools/run/process.h"
 #include "tools/run/progress.h"
 #include "tools/run/report.h"
 #include "tools/run/signals.h"
@@ -87,7 +88,7 @@ void wf_parent_take_presence(struct parent *p, const struct wf_frame_presence *p
 /* --- parent_hosts.c */
 /* Where a child runs; NULL: here, because there is no list, or it is the server. */
 const struct wf_run_host *wf_parent_host_of(const struct parent *p, const struct wf_child *child);
-/* An engine has a reader unless its ranks are on several hosts. */
+/* An engine has a reader unless its ranks are on several hosts, or it keeps versions. */
 bool wf_parent_reads(const struct parent *p, uint32_t engine);
 /* Starts a child on another host; `arguments` have room for 4 more. */
 enum wf_status wf_parent_start_far(struct parent *p, struct wf_child *child,

@@ -107,6 +107,24 @@ static enum wf_status find_server(const struct wf_run_setup *setup, const struct
     return status;
 }
 
+/* Without a token file each host would make a token of its own, and refuse the others'. */
+static enum wf_status check_token(const struct wf_run_setup *setup, const struct wf_run_wish *wish,
+                                  const struct wf_launcher_place *place,
+                                  wf_variable_lookup_t *lookup, void *user, struct wf_error *error)
+{
+    const char *told = lookup(user, "WEFT_TOKEN_FILE");
+    bool named = wish->token_file != NULL || setup->job.server.token_file[0] != '\0' ||
+                 (told != NULL && told[0] != '\0');
+    if (named || !place->several_hosts) {
+        return WF_OK;
+    }
+    return wf_error_set(error, WF_INVALID,
+                        "the job is started on several hosts (%s: %s), and nothing says where its "
+                        "token is: give every process the same file by server.token_file of the "
+                        "job file, --token-file or WEFT_TOKEN_FILE",
+                        wf_launcher_name(place->launcher), place->said);
+}
+
 enum wf_status wf_run_part_find(const struct wf_run_setup *setup, const struct wf_run_wish *wish,
                                 wf_variable_lookup_t *lookup, void *user,
                                 struct wf_run_part *part_out, struct wf_error *error)
@@ -135,6 +153,9 @@ enum wf_status wf_run_part_find(const struct wf_run_setup *setup, const struct w
     part.rank = train || started == WF_PART_INFER ? place.rank : place.rank - setup->train_ranks;
     part.local_world = place.local_world;
     enum wf_status status = find_server(setup, wish, &place, started, ranks, &part, error);
+    if (status == WF_OK) {
+        status = check_token(setup, wish, &place, lookup, user, error);
+    }
     if (status == WF_OK) {
         *part_out = part;
     }

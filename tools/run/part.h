@@ -22,6 +22,7 @@ struct wf_run_wish {
     enum wf_launcher launcher;    /* UNSAID: the job file's */
     const enum wf_job_part *part; /* NULL: the job file's */
     const char *server;           /* with its scheme; NULL: the job file's */
+    const char *token_file;       /* NULL: the job file's, or what the environment names */
     bool observe;
 };
 
@@ -34,7 +35,8 @@ struct wf_run_part {
     uint32_t local_world;        /* ranks on this host; 0: not known */
 };
 
-/* INVALID: the environment or the job file does not say enough, or contradicts itself. */
+/* INVALID: the environment or the job file does not say enough, or contradicts itself; or ranks are
+ * on several hosts and nothing says where their token is. */
 enum wf_status wf_run_part_find(const struct wf_run_setup *setup, const struct wf_run_wish *wish,
                                 wf_variable_lookup_t *lookup, void *user,
                                 struct wf_run_part *part_out, struct wf_error *error);

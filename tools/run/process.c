@@ -14,7 +14,7 @@
 
 static struct wf_process *of_gate(struct wf_watch *watch)
 {
-    return (struct wf_process *)((char *)watch - offsetof(struct wf_process, gate));
+    return WF_CONTAINER(watch, struct wf_process, gate);
 }
 
 static void signal_came(void *user)
@@ -114,10 +114,7 @@ enum wf_status wf_process_init(struct wf_process *process, const struct wf_run_s
     status = wf_env_real_new(process->loop, &env_options, &process->env, error);
     if (status == WF_OK) {
         wf_loop_set_env(process->loop, process->env);
-        snprintf(who, sizeof who, "%s:%u",
-                 workers == 0                ? "reader"
-                 : options->side == WF_TRAIN ? "train"
-                                             : "infer",
+        snprintf(who, sizeof who, "%s:%u", workers == 0 ? "reader" : wf_side_name(options->side),
                  options->rank);
         wf_hold_init(&process->hold, process->env, who);
         snprintf(who, sizeof who, "%s %u",
@@ -183,8 +180,7 @@ void wf_process_fini(struct wf_process *process)
 
 void wf_process_say(const struct wf_process_options *options, const char *text)
 {
-    fprintf(stderr, "weft: %s rank %u: %s\n", options->side == WF_TRAIN ? "train" : "infer",
-            options->rank, text);
+    fprintf(stderr, "weft: %s rank %u: %s\n", wf_side_name(options->side), options->rank, text);
 }
 
 uint32_t wf_process_spans(struct wf_process *process, struct wf_el_span spans_out[WF_NOTE_SPANS])

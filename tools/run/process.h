@@ -18,6 +18,8 @@
 #include "tools/run/stderr_log.h"
 #include "tools/run/transports.h"
 
+#define WF_RUN_IN_DOUBT "in doubt" /* a trainer's note: its own deadline for a version passed */
+
 enum { WF_GATE_FD = 3, WF_NOTE_SPANS = 48, WF_PROCESS_SPANS = 256 };
 
 /* What the command line told this process. */
@@ -70,9 +72,11 @@ void wf_process_rank_options(const struct wf_process *process, const struct wf_r
                              const struct wf_process_options *options,
                              struct wf_rank_options *rank_out);
 
-/* The bodies of the three kinds of process; they give the exit status. */
+/* The bodies of the kinds of process; they give the exit status. A keeper is the infer rank of a
+ * group that wf_run_keeps. */
 int wf_train_process(struct wf_run_setup *setup, const struct wf_process_options *options);
 int wf_infer_process(struct wf_run_setup *setup, const struct wf_process_options *options);
+int wf_keeper_process(struct wf_run_setup *setup, const struct wf_process_options *options);
 int wf_reader_process(struct wf_run_setup *setup, const struct wf_process_options *options);
 
 #endif

@@ -53,6 +53,15 @@ void wf_progress_phase(struct wf_progress *progress, const struct wf_frame_progr
     progress->shown = true;
 }
 
+void wf_progress_doubt(struct wf_progress *progress, struct wf_version version)
+{
+    if (progress->out != NULL) {
+        wf_progress_clear(progress);
+        fprintf(progress->out, "version %llu of %llu is in doubt: the trainer's deadline passed\n",
+                (unsigned long long)version.step, (unsigned long long)progress->versions);
+    }
+}
+
 void wf_progress_round(struct wf_progress *progress, const struct wf_frame_round_report *round)
 {
     if (progress->out == NULL) {

@@ -18,6 +18,7 @@ void wf_progress_init(struct wf_progress *progress, FILE *out, uint64_t versions
 void wf_progress_plan(struct wf_progress *progress, const struct wf_frame_plan_report *plan);
 void wf_progress_phase(struct wf_progress *progress, const struct wf_frame_progress *frame);
 void wf_progress_round(struct wf_progress *progress, const struct wf_frame_round_report *round);
+void wf_progress_doubt(struct wf_progress *progress, struct wf_version version);
 /* Takes the live line away, before something else is printed. */
 void wf_progress_clear(struct wf_progress *progress);
 

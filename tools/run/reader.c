@@ -113,8 +113,7 @@ static void drain(struct engine_reader *e)
 
 static void ticked(struct wf_timer *timer)
 {
-    struct engine_reader *e =
-        (struct engine_reader *)((char *)timer - offsetof(struct engine_reader, tick));
+    struct engine_reader *e = WF_CONTAINER(timer, struct engine_reader, tick);
     if (e->ticks == 0) {
         if (!may_run(e)) {
             return;
@@ -291,8 +290,7 @@ static void take_frame(struct engine_reader *e, struct wf_wire_msg *wire)
 
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct engine_reader *e =
-        (struct engine_reader *)((char *)self - offsetof(struct engine_reader, actor));
+    struct engine_reader *e = WF_CONTAINER(self, struct engine_reader, actor);
     struct wf_wire_msg *wire = (struct wf_wire_msg *)msg;
     if (msg->kind == WF_WIRE_FRAME) {
         take_frame(e, wire);

@@ -27,6 +27,7 @@ void wf_report_fini(struct wf_report *report)
     }
     free(report->rounds);
     free(report->accounts);
+    free(report->doubts);
     free(report->spans);
     memset(report, 0, sizeof *report);
 }
@@ -49,6 +50,38 @@ void wf_report_round(struct wf_report *report, const struct wf_frame_round_repor
     round->frame.transports =
         copy_list(frame->transports, frame->transports_count, sizeof *frame->transports);
     round->frame.engines = copy_list(frame->engines, frame->engines_count, sizeof *frame->engines);
+    for (uint32_t i = 0; i < report->doubt_count && !frame->fill; i++) {
+        struct wf_report_doubt *doubt = &report->doubts[i];
+        if (wf_version_compare(doubt->version, frame->round.version) == 0) {
+            round->in_doubt = true;
+            doubt->settled = true;
+        }
+    }
+}
+
+/* --- versions in doubt ------------------------------------------------------------------------ */
+bool wf_report_in_doubt(struct wf_report *report, struct wf_version version)
+{
+    for (uint32_t i = 0; i < report->doubt_count; i++) {
+        if (wf_version_compare(report->doubts[i].version, version) == 0) {
+            return false; /* each train rank says it */
+        }
+    }
+    report->doubts = realloc(report->doubts, (report->doubt_count + 1) * sizeof *report->doubts);
+    WF_ASSERT(report->doubts != NULL);
+    report->doubts[report->doubt_count++] = (struct wf_report_doubt){.version = version};
+    return true;
+}
+
+void wf_report_close_doubts(struct wf_report *report)
+{
+    for (uint32_t i = 0; i < report->doubt_count; i++) {
+        if (!report->doubts[i].settled) {
+            const struct wf_frame_round_report frame = {.round.version = report->doubts[i].version,
+                                                        .state = WF_REPORT_IN_DOUBT};
+            wf_report_round(report, &frame, 0);
+        }
+    }
 }
 
 static struct wf_report_round *newest_round(const struct wf_report *report, uint64_t step)
@@ -126,6 +159,12 @@ void wf_report_note(struct wf_report *report, const struct wf_frame_note *note)
     }
 }
 
+/* A disk's rate is not measured. */
+static bool comes_from_disk(const struct wf_el_transport *transport)
+{
+    return strcmp(transport->name, "folder") == 0;
+}
+
 static bool moves_in_memory(const struct wf_el_transport *transport)
 {
     return strcmp(transport->name, "shm") == 0;
@@ -161,7 +200,7 @@ double wf_report_limit_seconds(const struct wf_report_round *round)
         const struct wf_el_transport *transport = &round->frame.transports[i];
         double rate =
             moves_in_memory(transport) ? round->memory_bytes_per_s : round->link_bytes_per_s;
-        if (transport->bytes > 0 && rate <= 0) {
+        if (transport->bytes > 0 && (rate <= 0 || comes_from_disk(transport))) {
             return 0;
         }
         seconds += transport->bytes > 0 ? (double)transport->bytes / rate : 0;
@@ -366,10 +405,13 @@ static struct json_object *round_json(const struct wf_report *report,
     put_text(object, "label", frame->label);
     put_u64(object, "attempt", frame->round.attempt);
     put_text(object, "state", state_names[frame->state <= 2 ? frame->state : 2]);
+    json_object_object_add(object, "in_doubt", json_object_new_boolean(round->in_doubt));
     json_object_object_add(object, "culprit", culprit_json(&frame->culprit));
     if (frame->fill) {
         char source[32] = "train";
-        if (frame->source > 0) {
+        if (frame->source == WF_SOURCE_STORE) {
+            snprintf(source, sizeof source, "folder");
+        } else if (frame->source > 0) {
             snprintf(source, sizeof source, "engine %llu", (unsigned long long)frame->source - 1);
         }
         put_text(object, "source", source);

@@ -20,6 +20,13 @@ struct wf_report_round {
     /* Bytes a second that this host moves in memory and over a network; 0: not measured. */
     double memory_bytes_per_s, link_bytes_per_s;
     char limit_how[256];
+    bool in_doubt; /* the trainer's own deadline passed before it ended */
+};
+
+/* A version whose trainer was told that it is in doubt. */
+struct wf_report_doubt {
+    struct wf_version version;
+    bool settled; /* an attempt at it has ended since */
 };
 
 /* What the ranks found of one step. Notes may come before the round's own report does. */
@@ -48,6 +55,8 @@ struct wf_report {
     uint32_t round_count;
     struct wf_report_account *accounts; /* one a step that has any */
     uint32_t account_count;
+    struct wf_report_doubt *doubts;
+    uint32_t doubt_count;
     struct wf_report_span *spans;
     uint32_t span_count;
     const struct wf_limit *limit;            /* borrows; NULL: nothing was measured */
@@ -60,6 +69,10 @@ void wf_report_plan(struct wf_report *report, const struct wf_frame_plan_report 
 void wf_report_round(struct wf_report *report, const struct wf_frame_round_report *frame,
                      uint64_t now_ns);
 void wf_report_note(struct wf_report *report, const struct wf_frame_note *note);
+/* A trainer's own deadline for a version passed. False: that is known. */
+bool wf_report_in_doubt(struct wf_report *report, struct wf_version version);
+/* At the end: versions of which nobody heard again get an entry that says so. */
+void wf_report_close_doubts(struct wf_report *report);
 /* What was measured of this host, for the newest round of `step`. `limit` is borrowed until the
  * report is freed: its samples are reported too. */
 void wf_report_limit(struct wf_report *report, uint64_t step, const struct wf_limit *limit);

@@ -153,8 +153,18 @@ static enum wf_status try_layout(const struct wf_run_setup *setup, const struct 
 static enum wf_status add_group(struct wf_run_setup *setup, const struct wf_recipe *recipe,
                                 struct wf_error *error)
 {
+    bool keeps = strcmp(recipe->engine->name, "hf") == 0;
+    if (keeps && setup->job.files.folder[0] == '\0') {
+        return wf_error_set(error, WF_INVALID,
+                            "hf is the engine that keeps versions as folders: give files.folder");
+    }
+    if (keeps && setup->keepers++ > 0) {
+        return wf_error_set(error, WF_INVALID,
+                            "one rank keeps versions in files.folder: leave the second hf out");
+    }
     /* What stands in for inference here, and what checks it, knows two engines. */
-    if (strcmp(recipe->engine->name, "vllm") != 0 && strcmp(recipe->engine->name, "sglang") != 0) {
+    if (!keeps && strcmp(recipe->engine->name, "vllm") != 0 &&
+        strcmp(recipe->engine->name, "sglang") != 0) {
         return wf_error_set(error, WF_UNSUPPORTED,
                             "expected vllm or sglang, the engines that weft run can check, found "
                             "%s",
@@ -255,6 +265,11 @@ void wf_run_setup_fini(struct wf_run_setup *setup)
 {
     wf_model_free(setup->model);
     setup->model = NULL;
+}
+
+bool wf_run_keeps(const struct wf_run_setup *setup, uint32_t group)
+{
+    return strcmp(setup->infer[group].engine->name, "hf") == 0;
 }
 
 struct wf_run_place wf_run_place(const struct wf_run_setup *setup, uint32_t infer_rank)

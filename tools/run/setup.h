@@ -22,6 +22,7 @@ struct wf_run_setup {
     struct wf_recipe train;
     struct wf_recipe infer[WF_GROUPS_MAX];
     uint32_t train_ranks, infer_ranks, engines;
+    uint32_t keepers; /* infer groups that keep versions: none or one */
 };
 
 /* Where an infer rank stands. */
@@ -43,6 +44,8 @@ enum wf_status wf_run_setup_make(const struct wf_run_setup *setup, struct wf_err
  * starts; what is only worth knowing goes to standard error. */
 enum wf_status wf_run_setup_try(const struct wf_run_setup *setup, struct wf_error *error);
 void wf_run_setup_fini(struct wf_run_setup *setup);
+/* True if the ranks of an infer group (`hf`) serve nobody and keep versions as folders. */
+bool wf_run_keeps(const struct wf_run_setup *setup, uint32_t group);
 struct wf_run_place wf_run_place(const struct wf_run_setup *setup, uint32_t infer_rank);
 /* The same for the element check. */
 struct wf_verify_place wf_run_verify_place(const struct wf_run_setup *setup, uint32_t infer_rank);

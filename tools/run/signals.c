@@ -10,8 +10,7 @@
 static void ready(struct wf_watch *watch, unsigned events)
 {
     (void)events;
-    struct wf_signals *signals =
-        (struct wf_signals *)((char *)watch - offsetof(struct wf_signals, watch));
+    struct wf_signals *signals = WF_CONTAINER(watch, struct wf_signals, watch);
     struct signalfd_siginfo info;
     if (read(watch->fd, &info, sizeof info) == (ssize_t)sizeof info) {
         signals->came(signals->user);

@@ -65,8 +65,8 @@ static void draw_rows(const struct frame *frame, FILE *out)
         uint32_t ranks = side == WF_TRAIN ? frame->train_ranks : frame->infer_ranks;
         for (uint32_t rank = 0; rank < ranks; rank++) {
             int y = y_of(frame, side, rank);
-            fprintf(out, "<text x=\"8\" y=\"%d\">%s rank %u</text>\n", y + 13,
-                    side == WF_TRAIN ? "train" : "infer", rank);
+            fprintf(out, "<text x=\"8\" y=\"%d\">%s rank %u</text>\n", y + 13, wf_side_name(side),
+                    rank);
             fprintf(out, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"#f6f7f9\"/>\n",
                     LEFT, y, WIDTH - LEFT - 20, ROW - 4);
         }
@@ -82,8 +82,8 @@ static void draw_span(const struct frame *frame, const struct wf_report_span *sp
             "rank %u, step %llu: %s, %.2f ms</title></rect>\n",
             x, y_of(frame, span->side, span->rank) + (thin ? ROW - 7 : 0),
             width < 0.6 ? 0.6 : width, thin ? 3 : ROW - 4, colour_of(span->name),
-            span->side == WF_TRAIN ? "train" : "infer", span->rank, (unsigned long long)span->step,
-            span->name, (double)(span->end_ns - span->start_ns) * 1e-6);
+            wf_side_name(span->side), span->rank, (unsigned long long)span->step, span->name,
+            (double)(span->end_ns - span->start_ns) * 1e-6);
 }
 
 /* Holds first: what a train rank does meanwhile lies on top of them. */

@@ -70,7 +70,7 @@ static void send_note(struct train *t, struct wf_version version, uint64_t attem
  * checkpoint's dtype, otherwise from the checkpoint, as step_value is defined there. */
 static void step_work(struct wf_job *job)
 {
-    struct train *t = (struct train *)((char *)job - offsetof(struct train, step_job));
+    struct train *t = WF_CONTAINER(job, struct train, step_job);
     uint64_t target = t->step_target;
     bool in_place = target == t->current + 1;
     for (uint32_t i = 0; i < t->layout->tensor_count; i++) {
@@ -105,7 +105,8 @@ static void publish(struct train *t)
     struct wf_error error;
     char label[WF_LABEL_MAX];
     snprintf(label, sizeof label, "step-%llu", (unsigned long long)t->current);
-    enum wf_status status = wf_rank_publish(t->rank, t->current, label, &error);
+    enum wf_status status =
+        wf_rank_publish_within(t->rank, t->current, label, t->setup->job.deadline_ns, &error);
     if (status == WF_OK) {
         t->published = t->current;
         t->held = true; /* until released, or in snapshot mode until copied */
@@ -140,7 +141,7 @@ static void go_on(struct train *t)
 
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct train *t = (struct train *)((char *)self - offsetof(struct train, actor));
+    struct train *t = WF_CONTAINER(self, struct train, actor);
     WF_ASSERT(msg->kind == STEP_DONE);
     t->stepping = false;
     if (t->ended) {
@@ -187,6 +188,19 @@ static void on_released(void *host, struct wf_rank *rank, struct wf_version vers
         t->held = false;
     }
     go_on(t);
+}
+
+/* The caller of an update is told now; what it must not do is to train on. */
+static void on_in_doubt(void *host, struct wf_rank *rank, struct wf_version version)
+{
+    struct train *t = host;
+    (void)rank;
+    char line[160];
+    snprintf(line, sizeof line, "version %llu is in doubt: its outcome is not known in time; %s",
+             (unsigned long long)version.step,
+             t->held ? "the weights stay held" : "its copy stays as it is");
+    wf_process_say(t->options, line);
+    send_note(t, version, 0, WF_RUN_IN_DOUBT);
 }
 
 static void on_copied(void *host, struct wf_rank *rank, struct wf_version version,
@@ -291,6 +305,7 @@ static enum wf_status start(struct train *t, struct wf_error *error)
     rank.host = t;
     rank.hooks = (struct wf_rank_hooks){.ready = on_ready,
                                         .copied = on_copied,
+                                        .in_doubt = on_in_doubt,
                                         .released = on_released,
                                         .aborted = on_aborted,
                                         .ended = on_ended};

@@ -50,6 +50,7 @@ static enum wf_status open_ucx(struct wf_loop *loop, const struct wf_job_file *j
     chunk = chunk < WF_UCX_CHUNK_MIN ? WF_UCX_CHUNK_MIN : chunk < CHUNK_BYTES ? chunk : CHUNK_BYTES;
     const struct wf_transport_ucx_options ucx = {.transit_bytes = job->transport.transit_bytes,
                                                  .chunk_bytes = (uint32_t)chunk,
+                                                 .lanes = job->transport.lanes,
                                                  .interfaces = devices,
                                                  .host = options->host,
                                                  .options = own,

@@ -71,7 +71,7 @@ static enum wf_verdict on_message(struct wf_actor *self, struct wf_msg *msg)
 
 static void on_timer(struct wf_timer *timer)
 {
-    struct asker *asker = (struct asker *)((char *)timer - offsetof(struct asker, timer));
+    struct asker *asker = WF_CONTAINER(timer, struct asker, timer);
     wf_error_set(&asker->error, WF_TIMED_OUT, "%s does not answer", asker->address);
     finish(asker);
 }

@@ -226,13 +226,13 @@ static void pump(struct wf_http *http)
 
 static void on_timer(struct wf_timer *timer)
 {
-    pump((struct wf_http *)((char *)timer - offsetof(struct wf_http, timer)));
+    pump(WF_CONTAINER(timer, struct wf_http, timer));
 }
 
 static void on_ready(struct wf_watch *watch, unsigned events)
 {
     (void)events;
-    pump((struct wf_http *)((char *)watch - offsetof(struct wf_http, watch)));
+    pump(WF_CONTAINER(watch, struct wf_http, watch));
 }
 
 /* --- connections ------------------------------------------------------------------------------ */

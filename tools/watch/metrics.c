@@ -102,7 +102,7 @@ static void ranks(FILE *out, const struct wf_frame_status *s)
     for (int side = 0; side < 2; side++) {
         for (uint64_t p = 0; p < PRESENCES; p++) {
             fprintf(out, "weft_ranks{side=\"%s\",presence=\"%s\"} %" PRIu64 "\n",
-                    side == 0 ? "train" : "infer", wf_presence_word(p), count[side][p]);
+                    wf_side_name(side), wf_presence_word(p), count[side][p]);
         }
     }
     head(out, "weft_rank_own_bytes_peak", "gauge",

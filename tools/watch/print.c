@@ -104,8 +104,7 @@ static void print_rank(const struct wf_el_status_rank *rank, FILE *out)
 {
     char name[SHORT_TEXT], version[WF_VERSION_TEXT], lease[SHORT_TEXT] = "-", heard[SHORT_TEXT];
     bool leased = rank->presence == 1 || rank->presence == 2;
-    snprintf(name, sizeof name, "%s:%" PRIu64, rank->side == WF_TRAIN ? "train" : "infer",
-             rank->rank);
+    snprintf(name, sizeof name, "%s:%" PRIu64, wf_side_name(rank->side), rank->rank);
     version_text(rank->live, version);
     if (leased) {
         duration(rank->lease_left_ns, lease);

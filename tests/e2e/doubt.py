@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""doubt.py WEFT CASE - a trainer's own deadline for a version: in doubt, and settled later, either way."""
+import os
+import signal
+import sys
+
+import e2e
+from e2e import Watched, Work, check
+
+
+def held_vote(work, faults=""):
+    """Infer rank 0 stops itself before its first vote about version 2, until its trainer is told that it is in doubt."""
+    path = work.path("job.yaml")
+    with open(path, "w") as out:
+        out.write(f'job: doubt\nmodel: {work.model}\ntrain: {{spec: "megatron:tp=1", deadline: 300ms}}\n'
+                  f'infer: {{spec: "vllm:tp=1"}}\nrun: {{versions: 3}}\n{faults}')
+    fifo = work.path("held")
+    os.mkfifo(fifo)
+    os.environ["WEFT_TEST_HOLD"] = f"infer:0,before,vote,2,{fifo}"
+    try:
+        job = Watched(path)
+    finally:
+        del os.environ["WEFT_TEST_HOLD"]
+    with open(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK), encoding="ascii") as stopped:
+        job.until("version 2 of 3 is in doubt: the trainer's deadline passed")
+        os.kill(int(stopped.readline()), signal.SIGCONT)
+    status, report = job.end()
+    check("train rank 0: version 2 is in doubt: its outcome is not known in time; the weights stay held" in job.text,
+          "the trainer was told, and holds", job.text[-3000:])
+    return status, report, job.text
+
+
+def step(entry):
+    return int(entry["version"].split(".")[2])
+
+
+def case_committed():
+    with Work() as work:
+        status, report, text = held_vote(work)
+        check(status == 0 and report["ok"], "the job ends well", text[-3000:])
+        states = [(step(entry), entry["state"], entry["in_doubt"]) for entry in report["versions"]]
+        check(states == [(1, "committed", False), (2, "committed", True), (3, "committed", False)],
+              "version 2 was in doubt and is committed", states)
+
+
+def case_aborted():
+    with Work() as work:
+        faults = "faults: [" + ", ".join(f"{{kind: fail, at: {at}}}" for at in (2, 3, 4)) + "]\n"
+        status, report, text = held_vote(work, faults)
+        check(status == 1 and not report["ok"], "a version was given up", text[-3000:])
+        states = [(step(entry), entry["state"]) for entry in report["versions"]]
+        check(states == [(1, "committed"), (2, "aborted"), (2, "aborted"), (2, "aborted"), (3, "committed")],
+              "version 2 was given up, and the next one is committed", states)
+        check(all(entry["in_doubt"] for entry in report["versions"] if step(entry) == 2), "all its attempts were late",
+              report["versions"])
+        check("version 2, attempt 3 aborted" in text and "the weights are free" in text, "then the hold ended", text[-3000:])
+
+
+if __name__ == "__main__":
+    sys.exit(e2e.main(globals()))

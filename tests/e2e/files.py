@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""files.py WEFT CASE - versions as Hugging Face folders: written by a rank of their own, and what fills engines
+that nobody else can fill."""
+import glob
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+
+import e2e
+from e2e import Watched, Work, check, check_report, child_pid, run, weft
+
+# Without a margin a slow machine would take the hold for a death; the fill itself waits for nobody.
+JOB = """job: files
+model: {model}
+train: {{spec: "megatron:tp=2"}}
+infer:
+  - {{name: engines, spec: "vllm:tp=2", mode: in_place}}
+  - {{name: keeper, spec: "hf:", mode: in_place}}
+files: {{folder: versions, keep: 2}}
+policy: {{fill: {fill}}}
+run: {{versions: {versions}}}
+{extra}"""
+
+
+def write_job(work, versions=3, fill="folder", extra=""):
+    path = work.path("job.yaml")
+    with open(path, "w") as out:
+        out.write(JOB.format(model=work.model, versions=versions, fill=fill, extra=extra))
+    return path
+
+
+def folders(work):
+    """The versions that lie there, oldest first."""
+    names = [name for name in os.listdir(work.path("versions")) if not name.startswith(".")]
+    return sorted(names, key=lambda name: [int(part) for part in name.split(".")])
+
+
+def read_json(*parts):
+    with open(os.path.join(*parts)) as text:
+        return json.load(text)
+
+
+def held(work, job_path, point, act):
+    """Runs the job until a rank stops itself at `point`, calls act(job, pid) and gives what the job gave."""
+    fifo = work.path("held")
+    os.mkfifo(fifo)
+    os.environ["WEFT_TEST_HOLD"] = f"{point},{fifo}"
+    try:
+        job = Watched(job_path)
+    finally:
+        del os.environ["WEFT_TEST_HOLD"]
+    with open(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK), encoding="ascii") as stopped:
+        while not select.select([stopped], [], [], 0)[0]:
+            check_alive(job)
+        pid = int(stopped.readline())
+    act(job, pid)
+    status, report = job.end()
+    return status, report, job.text
+
+
+def check_alive(job):
+    if not job.pump(0.1) or job.process.poll() is not None:
+        raise e2e.Failed("the job ended too early: " + job.text[-3000:])
+
+
+def wait_for(job, found):
+    while not found():
+        check_alive(job)
+
+
+def case_written():
+    """Each version is a folder that any reader takes, two are kept, and a job can start from one."""
+    with Work() as work:
+        status, report, text = run(write_job(work, versions=4))
+        check(status == 0, "exit status 0", text)
+        check_report(report, 4)
+        names = [version["version"] for version in report["versions"]]
+        check(folders(work) == names[-2:], "the two newest are kept", (folders(work), names))
+        newest = work.path("versions/" + names[-1])
+        said = read_json(newest, "weft_version.json")
+        check(said["job"] == "files" and said["version"] == names[-1] and said["label"] == "step-4", "it says whose",
+              {key: said[key] for key in said if key != "files"})
+        check(sorted(os.listdir(newest)) == ["config.json", "model.safetensors", "weft_version.json"], "its files",
+              os.listdir(newest))
+        check(read_json(newest, "config.json") == read_json(work.model, "config.json"), "the model's config")
+        work.model = newest
+        status, report, text = run(work.job(versions=2))
+        check(status == 0, "a job runs from the folder", text)
+        check_report(report, 2)
+
+
+def case_refill():
+    """kill -9 in the flip of an engine updated in place, no replica, the trainers idle: filled from the folder."""
+
+    def kill(job, pid):
+        wait_for(job, lambda: glob.glob(work.path("versions/*.*.3/weft_version.json")))
+        os.kill(pid, signal.SIGKILL)
+        os.kill(child_pid(job.process.pid, "--rank", "infer:2"), signal.SIGKILL)  # the keeper too
+
+    with Work() as work:
+        status, report, text = held(work, write_job(work), "infer:0,before,flipped,3", kill)
+        check(status == 0 and report["ok"], "the job ends well", text[-4000:])
+        for rank in (0, 2):
+            check(f"infer rank {rank} was killed by signal 9" in text, f"rank {rank} was killed")
+        fills = [fill for fill in report["fills"] if fill["state"] == "committed"]
+        check(fills and all(fill["source"] == "folder" for fill in fills), "filled from the folder", report["fills"])
+        check(all(fill["version"].endswith(".3") and fill["bytes"] > 0 for fill in fills), "with the last version")
+        check({t["name"] for fill in fills for t in fill["transports"]} == {"folder"}, "by nothing else", fills)
+        check(all(v["elements_wrong"] == 0 and v["torn_reads"] == 0 for v in report["versions"] + fills), "all right")
+
+
+def case_damaged():
+    """A damaged folder is refused by a sentence; the engine stays without weights and serves nothing."""
+
+    def spoil(job, pid):
+        wait_for(job, lambda: glob.glob(work.path("versions/*.*.3/weft_version.json")))
+        path = glob.glob(work.path("versions/*.*.3/model.safetensors"))[0]
+        with open(path, "r+b") as weights:
+            weights.seek(os.path.getsize(path) // 2)
+            byte = weights.read(1)[0]
+            weights.seek(-1, os.SEEK_CUR)
+            weights.write(bytes([byte ^ 1]))
+        os.kill(pid, signal.SIGKILL)
+
+    with Work() as work:
+        status, report, text = held(work, write_job(work), "infer:0,before,flipped,3", spoil)
+        check(status == 1 and not report["ok"], "the job does not end well", text[-4000:])
+        check(report["fills"] and all(fill["state"] == "aborted" for fill in report["fills"]), "no fill was committed",
+              report["fills"])
+        reasons = [fill["culprit"]["reason"] for fill in report["fills"]]
+        check(all("is damaged: bytes" in reason for reason in reasons), "the damage is named", reasons)
+        check("does not have version" in text or "did not get version 3" in text, "and who has no weights",
+              text[-2000:])
+
+
+def case_full_disk():
+    """No room for a version: told, the old ones stay, the job goes on and fails at its end."""
+    if os.geteuid() != 0:
+        print("  skipped: mounting a small file system needs root")
+        return
+    with Work(layers=64) as work:
+        place = work.path("versions")
+        os.mkdir(place)
+        size = os.path.getsize(os.path.join(work.model, "model.safetensors")) * 3 // 2
+        if os.system(f"mount -t tmpfs -o size={size} weft-test {place}") != 0:
+            print("  skipped: no small file system can be mounted here")
+            return
+        try:
+            status, report, text = run(write_job(work, versions=2))
+            names = [version["version"] for version in report["versions"] if version["state"] == "committed"]
+            check(len(names) == 2, "all versions are committed", text[-3000:])
+            check(status == 1 and "is in no folder" in text and "make room" in text, "the failure is told", text[-3000:])
+            check(folders(work) == names[:1], "the old one is whole, and no part of the new one is there",
+                  os.listdir(place))
+        finally:
+            os.system(f"umount {place}")
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def case_refused():
+    """What cannot work is said before anything starts."""
+    with Work() as work:
+        rows = [
+            ("files: {folder: versions, keep: 2}\npolicy: {fill: folder}\n", "", "give files.folder"),
+            ('  - {name: keeper, spec: "hf:", mode: in_place}\n',
+             '  - {name: keeper, spec: "hf:"}\n  - {name: second, spec: "hf:"}\n', "leave the second hf out"),
+            ("fill: folder", "fill: disk", "policy.fill: expected true, false, or some of"),
+        ]
+        for old, new, says in rows:
+            path = write_job(work)
+            with open(path) as text:
+                changed = text.read().replace(old, new)
+            with open(path, "w") as out:
+                out.write(changed)
+            done = weft("run", path)
+            check(done.returncode == 2 and says in done.stderr, says, done.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(e2e.main(globals()))

@@ -1,0 +1,89 @@
+/* version_folder.h - versions of a job as Hugging Face folders: written whole, read with proof.
+ *
+ * A place (`files.folder` of a job file) holds one folder a version, named as versions are written
+ * everywhere ("1764460800.1.42": term, counter, step):
+ *
+ *   config.json                        the model's, byte for byte
+ *   model.safetensors                  or, above WF_VERSION_SHARD_BYTES, model-00001-of-00003...
+ *   model.safetensors.index.json       and their index
+ *   weft_version.json                  whose version it is, and digests; what makes it Weft's
+ *
+ * Any Hugging Face loader takes it. weft_version.json is {"weft_version", "format": 1, "job",
+ * "version", "label", "chunk_bytes", "files": [{"name", "bytes", "chunks"}], "digest"}: `chunks`
+ * are the XXH3-64 of each `chunk_bytes` (1 MiB) of the file, its header included, 16 hex digits
+ * each and without gaps, the last chunk shorter; `digest` is the hash of all that stands before it.
+ *
+ * Writing. Everything goes to ".VERSION.weft-partial" in the place; each file is synced, then the
+ * folder, then it is renamed to its final name and the place is synced. Whatever fails (a full
+ * device, a size limit, kill -9), a final name shows a whole version. One process writes a place at
+ * a time (a lock on the place itself); what a killed one left is removed by the next. The newest
+ * `keep` versions stay: an older one is first renamed away (".VERSION.weft-old"), then removed, so
+ * no reader opens a part of it; who has it open reads on.
+ *
+ * Reading. `open` looks at names, sizes, headers and the digest of weft_version.json, which costs
+ * little; `read` compares every chunk that a byte comes from, so damage inside is found by whoever
+ * needs those bytes. By pread, never mapped.
+ *
+ * The process must ignore SIGXFSZ and SIGPIPE. Blocks on the disk. Thread-safe as actors/store.h
+ * says; writing is one call at a time for one place.
+ */
+#ifndef WEFT_TOOLS_FILES_VERSION_FOLDER_H
+#define WEFT_TOOLS_FILES_VERSION_FOLDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "actors/store.h"
+#include "models/layout.h"
+#include "runtime/status.h"
+
+#define WF_VERSION_FILE "weft_version.json"
+#define WF_VERSION_PARTIAL ".weft-partial"
+#define WF_VERSION_OLD ".weft-old"
+
+#define WF_VERSION_SHARD_BYTES (UINT64_C(5000) * 1000 * 1000)
+enum {
+    WF_VERSION_CHUNK_BYTES = 1 << 20,
+    WF_VERSION_KEEP_MAX = 1000,
+    /* The longest window (actors/store.h): what one reading thread needs beside the weights. */
+    WF_VERSION_READ_BYTES = 32 << 20,
+    WF_VERSION_WINDOW_BYTES = WF_VERSION_READ_BYTES + 2 * WF_VERSION_CHUNK_BYTES,
+};
+
+/* --- writing ---------------------------------------------------------------------------------- */
+/* All borrowed during the call. */
+struct wf_version_save {
+    const char *place; /* made if it is not there; its parents must be */
+    const char *job;
+    struct wf_version version;
+    const char *label;
+    const char *config; /* text of config.json */
+    size_t config_len;
+    const struct wf_layout *layout; /* wf_layout_hf */
+    void *const *tensors;           /* by its tensors: where each is, contiguous */
+    uint64_t shard_bytes;           /* 0: WF_VERSION_SHARD_BYTES */
+    uint32_t keep;                  /* 1 to WF_VERSION_KEEP_MAX */
+};
+
+/* Pool thread. OK also when that version is there already and whole. NO_MEMORY, IO, or REFUSED:
+ * another process writes there. After a failure the place is as it was; only if an old version
+ * cannot be removed, the new one is there all the same. */
+enum wf_status wf_version_write(const struct wf_version_save *save, struct wf_error *error);
+
+/* "term.counter.step" exactly as wf_version_format writes it. */
+bool wf_version_parse(const char *text, struct wf_version *version_out);
+
+/* --- reading ---------------------------------------------------------------------------------- */
+/* The store over a place. `place` is copied; it need not be there yet. NO_MEMORY. Free it with
+ * wf_version_store_free, when all that was opened is closed. */
+enum wf_status wf_version_store_new(const char *place, struct wf_store **store_out,
+                                    struct wf_error *error);
+void wf_version_store_free(struct wf_store *store); /* NULL is fine */
+
+/* The newest version of `job` in a place that `open` takes, so far as that looks; the sentence of
+ * each folder that it does not take goes to `note` (may be NULL). NOT_FOUND: there is none. */
+enum wf_status wf_version_newest(const char *place, const char *job, const struct wf_layout *layout,
+                                 void (*note)(void *user, const char *sentence), void *user,
+                                 struct wf_version *version_out, struct wf_error *error);
+
+#endif

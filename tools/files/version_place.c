@@ -1,0 +1,196 @@
+/* version_place.c - lists, locks and clears the folder that versions lie in. */
+#include "tools/files/version_place.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tools/files/io.h"
+#include "tools/files/version_folder.h"
+
+enum wf_status wf_version_failed(const char *what, const char *name, struct wf_error *error)
+{
+    int number = errno;
+    const char *advice = number == ENOSPC || number == EDQUOT ? "; make room"
+                         : number == EFBIG ? "; a file-size limit is set (ulimit -f)"
+                                           : wf_errno_advice(number);
+    return wf_error_set(error, WF_IO, "%s %s failed: %s%s", what, name, strerror(number), advice);
+}
+
+bool wf_version_parse(const char *text, struct wf_version *version_out)
+{
+    struct wf_version version;
+    char again[WF_VERSION_TEXT];
+    if (sscanf(text, "%" SCNu64 ".%" SCNu64 ".%" SCNu64, &version.term, &version.counter,
+               &version.step) != 3) {
+        return false;
+    }
+    wf_version_format(version, again); /* no signs, no leading zeros, nothing behind */
+    if (strcmp(text, again) != 0) {
+        return false;
+    }
+    *version_out = version;
+    return true;
+}
+
+/* --- removing --------------------------------------------------------------------------------- */
+/* A descriptor of its own for readdir, which would move the given one's place. */
+static DIR *open_entries(int folder_fd, const char *name)
+{
+    int fd = openat(folder_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    DIR *entries = fd >= 0 ? fdopendir(fd) : NULL;
+    if (entries == NULL && fd >= 0) {
+        close(fd);
+    }
+    return entries;
+}
+
+enum wf_status wf_version_place_remove(int place_fd, const char *name, struct wf_error *error)
+{
+    DIR *entries = open_entries(place_fd, name);
+    if (entries == NULL) {
+        return errno == ENOENT ? WF_OK : wf_version_failed("opening", name, error);
+    }
+    enum wf_status status = WF_OK;
+    for (struct dirent *entry; status == WF_OK && (entry = readdir(entries)) != NULL;) {
+        bool dots = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+        if (!dots && unlinkat(dirfd(entries), entry->d_name, 0) != 0 && errno != ENOENT) {
+            status = wf_version_failed("removing", entry->d_name, error);
+        }
+    }
+    closedir(entries);
+    if (status == WF_OK && unlinkat(place_fd, name, AT_REMOVEDIR) != 0 && errno != ENOENT) {
+        status = wf_version_failed("removing", name, error);
+    }
+    return status;
+}
+
+enum wf_status wf_version_place_retire(int place_fd, struct wf_version version,
+                                       struct wf_error *error)
+{
+    char name[WF_VERSION_TEXT], old[WF_VERSION_NAME_MAX];
+    wf_version_format(version, name);
+    snprintf(old, sizeof old, ".%s%s", name, WF_VERSION_OLD);
+    if (renameat(place_fd, name, place_fd, old) != 0) {
+        return errno == ENOENT ? WF_OK : wf_version_failed("renaming", name, error);
+    }
+    return wf_version_place_remove(place_fd, old, error);
+}
+
+/* ".VERSION.weft-partial" or ".VERSION.weft-old": ours, and nobody's while we have the lock. */
+static bool is_left_over(const char *name)
+{
+    char text[WF_VERSION_NAME_MAX];
+    struct wf_version version;
+    size_t len = strlen(name);
+    static const char *const ends[] = {WF_VERSION_PARTIAL, WF_VERSION_OLD};
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        size_t end = strlen(ends[i]);
+        if (name[0] == '.' && len > end + 1 && len < sizeof text &&
+            strcmp(name + len - end, ends[i]) == 0) {
+            snprintf(text, sizeof text, "%.*s", (int)(len - end - 1), name + 1);
+            return wf_version_parse(text, &version);
+        }
+    }
+    return false;
+}
+
+static enum wf_status clear_left_overs(int place_fd, struct wf_error *error)
+{
+    DIR *entries = open_entries(place_fd, ".");
+    if (entries == NULL) {
+        return wf_version_failed("reading", "the folder of versions", error);
+    }
+    enum wf_status status = WF_OK;
+    for (struct dirent *entry; status == WF_OK && (entry = readdir(entries)) != NULL;) {
+        if (is_left_over(entry->d_name)) {
+            status = wf_version_place_remove(place_fd, entry->d_name, error);
+        }
+    }
+    closedir(entries);
+    return status;
+}
+
+enum wf_status wf_version_place_lock(const char *place, int *fd_out, struct wf_error *error)
+{
+    int fd = -1;
+    if (mkdir(place, 0777) != 0 && errno != EEXIST) {
+        return wf_version_failed("making the folder", place, error);
+    }
+    enum wf_status status = wf_folder_open(place, &fd, error);
+    if (status != WF_OK) {
+        return status;
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        status =
+            errno == EWOULDBLOCK
+                ? wf_error_set(error, WF_REFUSED,
+                               "another process writes versions to %s; one job, one folder", place)
+                : wf_version_failed("locking", place, error);
+    }
+    if (status == WF_OK) {
+        status = clear_left_overs(fd, error);
+    }
+    if (status != WF_OK) {
+        close(fd);
+        return status;
+    }
+    *fd_out = fd;
+    return WF_OK;
+}
+
+/* --- listing ---------------------------------------------------------------------------------- */
+static int by_age(const void *a, const void *b)
+{
+    return wf_version_compare(*(const struct wf_version *)a, *(const struct wf_version *)b);
+}
+
+enum wf_status wf_version_place_list(int place_fd, struct wf_version **versions_out,
+                                     uint32_t *count_out, struct wf_error *error)
+{
+    struct wf_version *versions = NULL, version;
+    uint32_t count = 0;
+    DIR *entries = open_entries(place_fd, ".");
+    if (entries == NULL) {
+        return wf_version_failed("reading", "the folder of versions", error);
+    }
+    for (struct dirent *entry; (entry = readdir(entries)) != NULL;) {
+        if (!wf_version_parse(entry->d_name, &version)) {
+            continue;
+        }
+        struct wf_version *more = realloc(versions, (count + 1) * sizeof *versions);
+        if (more == NULL) {
+            free(versions);
+            closedir(entries);
+            return wf_error_set(error, WF_NO_MEMORY, "no memory for %u versions", count + 1);
+        }
+        versions = more;
+        versions[count++] = version;
+    }
+    closedir(entries);
+    if (count > 0) {
+        qsort(versions, count, sizeof *versions, by_age);
+    }
+    *versions_out = versions;
+    *count_out = count;
+    return WF_OK;
+}
+
+enum wf_status wf_version_place_prune(int place_fd, uint32_t keep, struct wf_error *error)
+{
+    struct wf_version *versions = NULL;
+    uint32_t count = 0;
+    enum wf_status status = wf_version_place_list(place_fd, &versions, &count, error);
+    for (uint32_t i = 0; status == WF_OK && i + keep < count; i++) {
+        status = wf_version_place_retire(place_fd, versions[i], error);
+    }
+    free(versions);
+    return status;
+}

@@ -1,0 +1,28 @@
+/* version_place.h - the folder that versions lie in: names, the lock, what is removed. Private to
+ * tools/files/version_*.c. Blocks on the disk.
+ */
+#ifndef WEFT_TOOLS_FILES_VERSION_PLACE_H
+#define WEFT_TOOLS_FILES_VERSION_PLACE_H
+
+#include "actors/round.h"
+#include "runtime/status.h"
+
+enum { WF_VERSION_NAME_MAX = WF_VERSION_TEXT + 16 };
+
+/* Makes the place if it is not there, opens it and locks it for one writer until the descriptor is
+ * closed; removes what killed writers left. REFUSED: another process has it. */
+enum wf_status wf_version_place_lock(const char *place, int *fd_out, struct wf_error *error);
+/* The versions in a place by their folders' names, oldest first. Gives *versions_out; free(). */
+enum wf_status wf_version_place_list(int place_fd, struct wf_version **versions_out,
+                                     uint32_t *count_out, struct wf_error *error);
+/* Removes a folder and the files in it; nothing if it is not there. */
+enum wf_status wf_version_place_remove(int place_fd, const char *name, struct wf_error *error);
+/* Takes a version away: no reader opens it from here on. Nothing if it is not there. */
+enum wf_status wf_version_place_retire(int place_fd, struct wf_version version,
+                                       struct wf_error *error);
+/* Retires all but the newest `keep`. */
+enum wf_status wf_version_place_prune(int place_fd, uint32_t keep, struct wf_error *error);
+/* "writing NAME failed: no space left on device; make room": from errno. */
+enum wf_status wf_version_failed(const char *what, const char *name, struct wf_error *error);
+
+#endif
