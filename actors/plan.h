@@ -47,10 +47,10 @@ struct wf_plan_member {
     uint32_t rank;
     uint32_t engine;                /* infer: which engine, numbered over all groups */
     const struct wf_layout *layout; /* borrows; equal layouts may be one pointer or several */
+    uint32_t host;                  /* small number: equal means one host */
     /* Infer: the layout by the engine's rule where `layout` has the same tensors with other experts
      * in their slots (a placement table); NULL: `layout` is by rule. Borrows. */
     const struct wf_layout *base;
-    uint32_t host; /* small number: equal means one host */
 };
 
 struct wf_plan_input {
