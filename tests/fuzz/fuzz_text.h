@@ -77,6 +77,18 @@ static inline void fuzz_change(struct fuzz_text *fuzz)
     }
 }
 
+/* Runs one input; inputs that take long are as much a finding as those that crash. */
+static inline void fuzz_timed(const uint8_t *bytes, size_t len, uint64_t *slowest_us)
+{
+    struct timespec before, after;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    LLVMFuzzerTestOneInput(bytes, len);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    uint64_t us = (uint64_t)((after.tv_sec - before.tv_sec) * 1000000 +
+                             (after.tv_nsec - before.tv_nsec) / 1000);
+    *slowest_us = us > *slowest_us ? us : *slowest_us;
+}
+
 static inline int fuzz_file(const char *path)
 {
     FILE *file = fopen(path, "rb");
@@ -96,6 +108,7 @@ static inline int fuzz_file(const char *path)
 static inline int fuzz_text_main(struct fuzz_text *fuzz, int argc, char **argv, uint64_t count)
 {
     int failed = 0, files = 0;
+    uint64_t slowest_us = 0;
     fuzz->state = 1;
     for (int i = 1; i < argc; i++) {
         if (i + 1 < argc && strcmp(argv[i], "--seed") == 0) {
@@ -114,8 +127,9 @@ static inline int fuzz_text_main(struct fuzz_text *fuzz, int argc, char **argv, 
         for (uint64_t changes = fuzz_next(fuzz) % FUZZ_CHANGES_MAX; changes > 0; changes--) {
             fuzz_change(fuzz);
         }
-        LLVMFuzzerTestOneInput((const uint8_t *)fuzz->text, fuzz->len);
+        fuzz_timed((const uint8_t *)fuzz->text, fuzz->len, &slowest_us);
     }
+    printf("slowest input: %llu us\n", (unsigned long long)slowest_us);
     return failed;
 }
 
