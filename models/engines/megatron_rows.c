@@ -87,13 +87,15 @@ const struct wf_engine_row wf_megatron_rows[WF_MEGATRON_ROWS] = {
     ROWS(ATTN "linear_gate.weight", "g_proj", NULL),
     ROWS(ATTN "gate_norm.weight", "g_norm", NULL),
 
-    /* latent attention */
+    /* latent attention: the local layers cut what Transformer Engine's keep whole on every rank */
     ROWS(ATTN "linear_q_proj.weight", "q", IS_MLA),
-    WHOLE(ATTN "linear_q_down_proj.weight", "q_a", NULL),
+    WHOLE(ATTN "linear_q_down_proj.weight", "q_a", "names.te"),
+    ROWS(ATTN "linear_q_down_proj.weight", "q_a", "names.local"),
     WHOLE(ATTN "linear_q_up_proj.layer_norm_weight", "q_a_norm", "names.te"),
     WHOLE(ATTN "q_layernorm.weight", "q_a_norm", "names.local"),
     ROWS(ATTN "linear_q_up_proj.weight", "q_b", NULL),
-    WHOLE(ATTN "linear_kv_down_proj.weight", "kv_a", NULL),
+    WHOLE(ATTN "linear_kv_down_proj.weight", "kv_a", "names.te"),
+    ROWS(ATTN "linear_kv_down_proj.weight", "kv_a", "names.local"),
     WHOLE(ATTN "linear_kv_up_proj.layer_norm_weight", "kv_a_norm", "names.te"),
     WHOLE(ATTN "kv_layernorm.weight", "kv_a_norm", "names.local"),
     ROWS(ATTN "linear_kv_up_proj.weight", "kv_b", NULL),
