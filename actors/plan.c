@@ -79,14 +79,15 @@ static enum wf_status build_steps(struct wf_plan_build *build, struct wf_plan *p
     return status == WF_OK ? wf_plan_edges(build, plan, error) : status;
 }
 
-enum wf_status wf_plan_build(const struct wf_plan_input *input, struct wf_plan **plan_out,
-                             struct wf_error *error)
+enum wf_status wf_plan_by_rule(const struct wf_plan_input *input, struct wf_plan **plan_out,
+                               struct wf_error *error)
 {
     struct wf_plan_build build = {.input = input};
     struct wf_plan *plan = calloc(1, sizeof *plan);
     if (plan == NULL) {
         return wf_plan_no_memory(error);
     }
+    plan->references = 1;
     enum wf_status status = build_steps(&build, plan, error);
     wf_plan_arena_free(&build.arena);
     if (status != WF_OK) {
@@ -97,11 +98,18 @@ enum wf_status wf_plan_build(const struct wf_plan_input *input, struct wf_plan *
     return WF_OK;
 }
 
+struct wf_plan *wf_plan_hold(struct wf_plan *plan)
+{
+    __atomic_fetch_add(&plan->references, 1, __ATOMIC_RELAXED);
+    return plan;
+}
+
 void wf_plan_free(struct wf_plan *plan)
 {
-    if (plan == NULL) {
+    if (plan == NULL || __atomic_fetch_sub(&plan->references, 1, __ATOMIC_ACQ_REL) > 1) {
         return;
     }
+    wf_plan_free(plan->base);
     free(plan->edges);
     free(plan->memory);
     free(plan);

@@ -49,6 +49,9 @@ struct wf_plan_member {
     uint32_t engine;                /* infer: which engine, numbered over all groups */
     const struct wf_layout *layout; /* borrows; equal layouts may be one pointer or several */
     uint32_t host;                  /* small number: equal means one host */
+    /* Infer: the layout by the engine's rule where `layout` has the same tensors with other experts
+     * in their slots (a placement table); NULL: `layout` is by rule. Borrows. */
+    const struct wf_layout *base;
 };
 
 struct wf_plan_input {
@@ -68,6 +71,8 @@ struct wf_plan {
     uint32_t egress_ranks, ingress_ranks; /* train ranks that hold a needed byte; infer ranks */
     uint32_t class_count;
     void *memory;
+    uint32_t references;  /* wf_plan_free drops one; any thread */
+    struct wf_plan *base; /* owns the ops of edges that are as in it; NULL: a plan by rule */
 };
 
 /* Gives *plan_out (all edges). Refusals (INVALID, UNSUPPORTED) name parameter, ranks and box: a
@@ -75,6 +80,16 @@ struct wf_plan {
  * exist. */
 enum wf_status wf_plan_build(const struct wf_plan_input *input, struct wf_plan **plan_out,
                              struct wf_error *error);
+/* Expert placement. A plan of members with tables is defined as the plan of their layouts by rule,
+ * in which the ops of the parameters that stand elsewhere are planned again, edge by edge, for the
+ * ranks concerned alone: so whoever has that first plan makes any table's from it, cheaply, and who
+ * joins later gets the same. `base` is the plan of `input` with every layout by rule (its hash is
+ * wf_plan_base_hash) and is held by the result; wf_plan_build does both. Refuses (INVALID) a table
+ * that changes more than which parameters stand in a rank's slots. */
+enum wf_status wf_plan_update(const struct wf_plan_input *input, struct wf_plan *base,
+                              struct wf_plan **plan_out, struct wf_error *error);
+struct wf_hash wf_plan_base_hash(const struct wf_plan_input *input);
+struct wf_plan *wf_plan_hold(struct wf_plan *plan);
 void wf_plan_free(struct wf_plan *plan);
 /* The input hash alone (what agreement compares first). */
 struct wf_hash wf_plan_input_hash(const struct wf_plan_input *input);
@@ -87,5 +102,9 @@ struct wf_hash wf_plan_edge_sum(const struct wf_plan *plan, enum wf_side side, u
  * MISMATCH names the first wrong box. */
 enum wf_status wf_plan_prove(const struct wf_plan_input *input, const struct wf_plan *plan,
                              struct wf_error *error);
+/* Of a plan whose base was proven: the edges into ranks that have a table, and that all others are
+ * the base's own. */
+enum wf_status wf_plan_prove_update(const struct wf_plan_input *input, const struct wf_plan *plan,
+                                    struct wf_error *error);
 
 #endif

@@ -138,7 +138,7 @@ static enum wf_status add_task(struct edge_maker *maker, const struct wf_plan_ta
 /* --- order and merging -------------------------------------------------------------------------
  */
 
-static int compare_ops(const void *a, const void *b)
+int wf_plan_compare_ops(const void *a, const void *b)
 {
     const struct wf_op *x = a, *y = b;
     if (x->dst_tensor != y->dst_tensor) {
@@ -224,8 +224,9 @@ static void order_ops(struct edge_maker *maker, uint64_t first)
 {
     uint64_t kept = first;
     for (uint64_t i = first + 1; i < maker->op_count; i++) {
-        if (compare_ops(&maker->ops[i - 1], &maker->ops[i]) > 0) {
-            qsort(maker->ops + first, maker->op_count - first, sizeof *maker->ops, compare_ops);
+        if (wf_plan_compare_ops(&maker->ops[i - 1], &maker->ops[i]) > 0) {
+            qsort(maker->ops + first, maker->op_count - first, sizeof *maker->ops,
+                  wf_plan_compare_ops);
             break;
         }
     }
@@ -273,13 +274,14 @@ static void hash_op(struct wf_hasher *hasher, const struct wf_op *op)
     wf_hasher_text(hasher, out.bytes, out.len); /* its length tells the number of axes */
 }
 
-static void finish_edge(struct wf_edge *edge, const struct wf_layout *dst)
+void wf_plan_finish_edge(struct wf_edge *edge, const struct wf_layout *dst)
 {
     struct wf_hasher hasher;
     wf_hasher_init(&hasher);
     wf_hasher_u64(&hasher, edge->src_rank);
     wf_hasher_u64(&hasher, edge->dst_rank);
     wf_hasher_u64(&hasher, edge->op_count);
+    edge->bytes = 0;
     for (uint32_t i = 0; i < edge->op_count; i++) {
         const struct wf_op *op = &edge->ops[i];
         edge->bytes += op->box.elements * wf_dtype_bytes(dst->tensors[op->dst_tensor].dtype);
@@ -366,7 +368,7 @@ static enum wf_status count_plan(struct edge_maker *maker, struct wf_error *erro
     for (uint32_t e = 0; e < plan->edge_count; e++) {
         struct wf_edge *edge = &plan->edges[e];
         edge->ops = maker->ops + maker->op_first[e];
-        finish_edge(edge, build->dst[build->dst_class_of[edge->dst_rank]].layout);
+        wf_plan_finish_edge(edge, build->dst[build->dst_class_of[edge->dst_rank]].layout);
         plan->bytes_moved += edge->bytes;
         uint64_t *out = &egress[edge->src_rank], *in = &ingress[edge->dst_rank];
         *out += edge->bytes;

@@ -10,6 +10,8 @@
  *                   smallest possible load of the busiest rank
  *   plan_assign.c   one train rank for each unit of each infer rank, within those loads
  *   plan_edges.c    boxes, merged and hashed, by pair of ranks
+ * and, for members with a table of experts, plan_update.c: the edges that differ, made by the same
+ * steps from what of the layouts is concerned.
  *
  * Everything lives in one arena that is freed when the plan was made. An arena that runs out of
  * memory remembers it; its functions then give NULL.
@@ -127,6 +129,9 @@ struct wf_plan_build {
     uint32_t task_count, task_capacity;
 };
 
+/* wf_plan_build where no member has a table of experts: all of it. */
+enum wf_status wf_plan_by_rule(const struct wf_plan_input *input, struct wf_plan **plan_out,
+                               struct wf_error *error);
 enum wf_status wf_plan_classes(struct wf_plan_build *build, struct wf_error *error);
 enum wf_status wf_plan_atoms(struct wf_plan_build *build, struct wf_error *error);
 enum wf_status wf_plan_units(struct wf_plan_build *build, struct wf_error *error);
@@ -137,6 +142,11 @@ enum wf_status wf_plan_balance(struct wf_plan_build *build, struct wf_error *err
 enum wf_status wf_plan_assign(struct wf_plan_build *build, struct wf_error *error);
 enum wf_status wf_plan_edges(struct wf_plan_build *build, struct wf_plan *plan,
                              struct wf_error *error);
+
+/* Order of the ops of one edge: target tensor, then offset; of two that stand alike neither is. */
+int wf_plan_compare_ops(const void *a, const void *b);
+/* Bytes and hash, from ranks and ops; dst: the target's layout. */
+void wf_plan_finish_edge(struct wf_edge *edge, const struct wf_layout *dst);
 
 /* Cuts sets that may overlap into disjoint ones. `cover` says for each result which of the inputs
  * hold it. Inputs are different from one another. */

@@ -21,7 +21,16 @@
  *             first); shard: 0 or 1, the dimension; flat: 1 is FSDP1's flat parameters (with
  *             use_orig_params); align: elements at whose multiples parameters begin there (16
  *             bytes of the dtype that is computed with; default: of the tensors')
- *   vllm      tp, pp, dp; engines: that many alike, ranks one engine after the other
+ *   vllm      tp, pp, dp; ep: 1, or all of dp x tp with expert parallelism; engines: that many
+ *             alike, ranks one engine after the other; eplb, redundant: slots beyond the experts;
+ *             strategy: linear or round_robin, of experts; stage: load, or post for what the hooks
+ *             after it leave; moe_backend, deep_gemm, capability: what decides those; vision: tp,
+ *             or data for a tower that is whole on every rank
+ *   sglang    tp, pp, engines; dp with dp_attention: groups with an attention of their own;
+ *             dp_lm_head; moe_dense_tp: 1 keeps dense layers whole; ep; redundant; shared_experts:
+ *             auto, separate or fused; moe_backend, a2a, fp8_gemm, attention, stage, capability,
+ *             vision, swiglu_interleaved: the options that change a layout, each by its own name
+ *             (engines/sglang.c says whose)
  *   hf        none: one rank that holds every parameter whole
  *
  * Pure. A recipe is a plain value; two with equal canonical text (wf_recipe_format) are equal.

@@ -144,27 +144,34 @@ static int run_show(const struct arguments *arguments)
 
 /* --- check ----------------------------------------------------------------------------------- */
 
-static const char *const kind_names[] = {"layout", "oracle", "inventory"};
+static const struct {
+    const char *name, *sentence;
+} kinds[] = {
+    [WF_CASE_LAYOUT] = {"layout", NULL},
+    [WF_CASE_ORACLE] = {"oracle", "an oracle of values; no layout to compare"},
+    [WF_CASE_INVENTORY] = {"inventory", "an inventory of names and shapes; no layout to compare"},
+};
 
 static struct json_object *result_to_json(const struct wf_case_result *result)
 {
     struct json_object *object = json_object_new_object();
     json_object_object_add(object, "case", json_object_new_string(result->name));
-    json_object_object_add(object, "kind", json_object_new_string(kind_names[result->kind]));
     json_object_object_add(object, "ok", json_object_new_boolean(result->ok));
     json_object_object_add(object, "tensors", json_object_new_uint64(result->tensors));
     json_object_object_add(object, "elements", json_object_new_uint64(result->elements));
+    const char *difference = result->kind != WF_CASE_LAYOUT ? kinds[result->kind].sentence
+                             : result->ok                   ? NULL
+                                                            : result->difference.text;
     json_object_object_add(object, "first_difference",
-                           result->ok ? NULL : json_object_new_string(result->difference.text));
+                           difference ? json_object_new_string(difference) : NULL);
     return object;
 }
 
 static void print_result(FILE *out, const struct wf_case_result *result)
 {
     if (result->kind != WF_CASE_LAYOUT) {
-        fprintf(out, "%-8s %s: %s; no layout to compare\n", kind_names[result->kind], result->name,
-                result->kind == WF_CASE_ORACLE ? "an oracle of values"
-                                               : "an inventory of names and shapes");
+        fprintf(out, "%-8s %s: %s\n", kinds[result->kind].name, result->name,
+                kinds[result->kind].sentence);
     } else if (result->ok) {
         fprintf(out, "ok       %s: %u ranks, %llu tensors, %llu elements\n", result->name,
                 result->ranks, (unsigned long long)result->tensors,

@@ -197,6 +197,9 @@ extern const struct wf_engine *const wf_engines[]; /* NULL-terminated */
 extern const struct wf_engine wf_engine_hf, wf_engine_megatron, wf_engine_fsdp, wf_engine_vllm,
     wf_engine_sglang;
 
+/* For trainers, whose tensors are not quantised: UNSUPPORTED where the model's config says that its
+ * weights are. */
+enum wf_status wf_engine_refuse_quantised(const struct wf_model *model, struct wf_error *error);
 /* Everything that can be wrong about (model, recipe) whatever the rank: sizes that do not divide,
  * parameters that the engine has no place for, pipelines that do not fit the layers. */
 enum wf_status wf_engine_check(const struct wf_model *model, const struct wf_recipe *recipe,

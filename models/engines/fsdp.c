@@ -199,7 +199,10 @@ static enum wf_status check_columns(const struct wf_model *model, const struct w
 static enum wf_status check(const struct wf_model *model, const struct wf_recipe *recipe,
                             struct wf_error *error)
 {
-    enum wf_status status = recipe->tp > 1 ? check_plan(model, error) : WF_OK;
+    enum wf_status status = wf_engine_refuse_quantised(model, error);
+    if (status == WF_OK && recipe->tp > 1) {
+        status = check_plan(model, error);
+    }
     if (status == WF_OK && recipe->own[WF_FSDP_SHARD]) {
         status = check_columns(model, recipe, error);
     }
@@ -219,9 +222,6 @@ const struct wf_engine wf_engine_fsdp = {
     .aliases = aliases,
     .alias_count = sizeof aliases / sizeof aliases[0],
     .check_recipe = check_recipe,
-    .requires = "!(fp8 || mxfp4 || packed): a trainer's tensors are not quantised, and quantising "
-                "on the way is not "
-                "there; give the config without its quantization_config",
     .check = check,
     .coordinates = coordinates,
     .experts = experts,

@@ -275,7 +275,8 @@ static enum wf_status check(const struct wf_model *model, const struct wf_recipe
                             "of the model gives; use version=0.16",
                             q);
     }
-    return check_heads(model, recipe, error);
+    enum wf_status status = wf_engine_refuse_quantised(model, error);
+    return status == WF_OK ? check_heads(model, recipe, error) : status;
 }
 
 const struct wf_engine wf_engine_megatron = {
@@ -291,9 +292,6 @@ const struct wf_engine wf_engine_megatron = {
     .rows = wf_megatron_rows,
     .row_count = WF_MEGATRON_ROWS,
     .check_recipe = check_recipe,
-    .requires = "!(fp8 || mxfp4 || packed): a trainer's tensors are not quantised, and quantising "
-                "on the way is not "
-                "there; give the config without its quantization_config",
     .check = check,
     .chunks = chunks,
     .coordinates = coordinates,

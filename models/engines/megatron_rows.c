@@ -49,6 +49,9 @@
 
 #define HF_VISION WF_MEGATRON_HF_VISION
 #define VISION "!(" WF_MEGATRON_HF_VISION ")"
+/* Outside the tower's blocks; the tower stands where the embedding does. */
+#define VISION_END "embeds && !(" WF_MEGATRON_HF_VISION ")"
+#define HF_VISION_END "embeds && " WF_MEGATRON_HF_VISION
 #define TOWER "vision_model."
 
 const struct wf_engine_row wf_megatron_rows[WF_MEGATRON_ROWS] = {
@@ -87,13 +90,15 @@ const struct wf_engine_row wf_megatron_rows[WF_MEGATRON_ROWS] = {
     ROWS(ATTN "linear_gate.weight", "g_proj", NULL),
     ROWS(ATTN "gate_norm.weight", "g_norm", NULL),
 
-    /* latent attention */
+    /* latent attention: the local layers cut what Transformer Engine's keep whole on every rank */
     ROWS(ATTN "linear_q_proj.weight", "q", IS_MLA),
-    WHOLE(ATTN "linear_q_down_proj.weight", "q_a", NULL),
+    WHOLE(ATTN "linear_q_down_proj.weight", "q_a", "names.te"),
+    ROWS(ATTN "linear_q_down_proj.weight", "q_a", "names.local"),
     WHOLE(ATTN "linear_q_up_proj.layer_norm_weight", "q_a_norm", "names.te"),
     WHOLE(ATTN "q_layernorm.weight", "q_a_norm", "names.local"),
     ROWS(ATTN "linear_q_up_proj.weight", "q_b", NULL),
-    WHOLE(ATTN "linear_kv_down_proj.weight", "kv_a", NULL),
+    WHOLE(ATTN "linear_kv_down_proj.weight", "kv_a", "names.te"),
+    ROWS(ATTN "linear_kv_down_proj.weight", "kv_a", "names.local"),
     WHOLE(ATTN "linear_kv_up_proj.layer_norm_weight", "kv_a_norm", "names.te"),
     WHOLE(ATTN "kv_layernorm.weight", "kv_a_norm", "names.local"),
     ROWS(ATTN "linear_kv_up_proj.weight", "kv_b", NULL),
@@ -146,9 +151,9 @@ const struct wf_engine_row wf_megatron_rows[WF_MEGATRON_ROWS] = {
     WHOLE(MTP "final_layernorm.weight", "mtp_final_norm", NULL),
 
     /* vision tower */
-    WHOLE(TOWER "patch_embed.proj.weight", "vision_patch", NULL),
-    WHOLE(TOWER "patch_embed.proj.bias", "vision_patch_bias", NULL),
-    WHOLE(TOWER "pos_embed.weight", "vision_pos", NULL),
+    WHOLE(TOWER "patch_embed.proj.weight", "vision_patch", "embeds"),
+    WHOLE(TOWER "patch_embed.proj.bias", "vision_patch_bias", "embeds"),
+    WHOLE(TOWER "pos_embed.weight", "vision_pos", "embeds"),
     WHOLE(ATTN "linear_qkv.layer_norm_weight", "vision_norm1", VISION),
     WHOLE(ATTN "linear_qkv.layer_norm_bias", "vision_norm1_bias", VISION),
     WHOLE(MLP "linear_fc1.layer_norm_weight", "vision_norm2", VISION),
@@ -162,16 +167,35 @@ const struct wf_engine_row wf_megatron_rows[WF_MEGATRON_ROWS] = {
     ROWS(MLP "linear_fc1.bias", "vision_fc1_bias", VISION),
     COLUMNS(MLP "linear_fc2.weight", "vision_fc2", VISION),
     WHOLE(MLP "linear_fc2.bias", "vision_fc2_bias", VISION),
-    WHOLE(TOWER "merger.patch_norm.weight", "merger_norm", VISION),
-    WHOLE(TOWER "merger.patch_norm.bias", "merger_norm_bias", VISION),
-    ROWS(TOWER "merger.linear_fc1.weight", "merger_fc1", VISION),
-    ROWS(TOWER "merger.linear_fc1.bias", "merger_fc1_bias", VISION),
-    COLUMNS(TOWER "merger.linear_fc2.weight", "merger_fc2", VISION),
-    WHOLE(TOWER "merger.linear_fc2.bias", "merger_fc2_bias", VISION),
+    WHOLE(TOWER "merger.patch_norm.weight", "merger_norm", VISION_END),
+    WHOLE(TOWER "merger.patch_norm.bias", "merger_norm_bias", VISION_END),
+    ROWS(TOWER "merger.linear_fc1.weight", "merger_fc1", VISION_END),
+    ROWS(TOWER "merger.linear_fc1.bias", "merger_fc1_bias", VISION_END),
+    COLUMNS(TOWER "merger.linear_fc2.weight", "merger_fc2", VISION_END),
+    WHOLE(TOWER "merger.linear_fc2.bias", "merger_fc2_bias", VISION_END),
     WHOLE(L "patch_norm.weight", "deepstack_norm", NULL),
     WHOLE(L "patch_norm.bias", "deepstack_norm_bias", NULL),
     ROWS(L "linear_fc1.weight", "deepstack_fc1", NULL),
     ROWS(L "linear_fc1.bias", "deepstack_fc1_bias", NULL),
     COLUMNS(L "linear_fc2.weight", "deepstack_fc2", NULL),
     WHOLE(L "linear_fc2.bias", "deepstack_fc2_bias", NULL),
+    /* the same as the Hugging Face module: whole */
+    WHOLE(L "norm1.weight", "vision_norm1", HF_VISION),
+    WHOLE(L "norm1.bias", "vision_norm1_bias", HF_VISION),
+    WHOLE(L "norm2.weight", "vision_norm2", HF_VISION),
+    WHOLE(L "norm2.bias", "vision_norm2_bias", HF_VISION),
+    WHOLE(L "attn.qkv.weight", "vision_qkv", HF_VISION),
+    WHOLE(L "attn.qkv.bias", "vision_qkv_bias", HF_VISION),
+    WHOLE(L "attn.proj.weight", "vision_proj", HF_VISION),
+    WHOLE(L "attn.proj.bias", "vision_proj_bias", HF_VISION),
+    WHOLE(L "mlp.linear_fc1.weight", "vision_fc1", HF_VISION),
+    WHOLE(L "mlp.linear_fc1.bias", "vision_fc1_bias", HF_VISION),
+    WHOLE(L "mlp.linear_fc2.weight", "vision_fc2", HF_VISION),
+    WHOLE(L "mlp.linear_fc2.bias", "vision_fc2_bias", HF_VISION),
+    WHOLE(TOWER "merger.norm.weight", "merger_norm", HF_VISION_END),
+    WHOLE(TOWER "merger.norm.bias", "merger_norm_bias", HF_VISION_END),
+    WHOLE(TOWER "merger.linear_fc1.weight", "merger_fc1", HF_VISION_END),
+    WHOLE(TOWER "merger.linear_fc1.bias", "merger_fc1_bias", HF_VISION_END),
+    WHOLE(TOWER "merger.linear_fc2.weight", "merger_fc2", HF_VISION_END),
+    WHOLE(TOWER "merger.linear_fc2.bias", "merger_fc2_bias", HF_VISION_END),
 };

@@ -39,6 +39,21 @@ enum wf_status wf_engine_check(const struct wf_model *model, const struct wf_rec
     return status;
 }
 
+enum wf_status wf_engine_refuse_quantised(const struct wf_model *model, struct wf_error *error)
+{
+    static const char *const sizes[] = {"fp8", "mxfp4", "packed"};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        if (wf_model_size(model, sizes[i]) != 0) {
+            return wf_error_set(error, WF_UNSUPPORTED,
+                                "the config has a quantization_config (%s), but a trainer's "
+                                "tensors are not quantised, and quantising on the way is not "
+                                "there; give the config without it",
+                                sizes[i]);
+        }
+    }
+    return WF_OK;
+}
+
 /* --- rows alone ------------------------------------------------------------------------------ */
 
 struct rows_checker {

@@ -297,31 +297,34 @@ static const struct wf_param *any_param(const struct wf_model *model, const char
     return NULL;
 }
 
-/* Dense linears in block fp8: every part's share must be whole blocks (the last part of a fused one
- * may end inside a block; a share that is cut may not) [layers/quantization/utils/fp8_utils.py:
- * validate_fp8_block_shape]. */
+/* Dense linears in block fp8 [layers/quantization/utils/fp8_utils.py: validate_fp8_block_shape]:
+ * every share that a rank cuts must be whole blocks, and so must every part of a fused linear but
+ * the last. */
 static enum wf_status check_blocks(const struct wf_model *model, const struct wf_recipe *recipe,
                                    struct wf_error *error)
 {
     static const struct {
         const char *role;
         unsigned dimension;
-    } linears[] = {{"q", 0},           {"k", 0},         {"v", 0},          {"o", 1},
-                   {"gate", 0},        {"up", 0},        {"down", 1},       {"q_b", 0},
-                   {"kv_b", 0},        {"gdn_qkvz", 0},  {"gdn_z", 0},      {"gdn_out", 1},
-                   {"shared_gate", 0}, {"shared_up", 0}, {"shared_down", 1}};
-    if (!wf_model_size(model, "fp8") || recipe->tp == 1) {
-        return WF_OK;
-    }
+        bool fused, whole; /* not the last part of a fused one; not cut */
+    } linears[] = {{"q", 0, true, false},          {"k", 0, true, false},
+                   {"v", 0, false, false},         {"o", 1, false, false},
+                   {"gate", 0, true, false},       {"up", 0, false, false},
+                   {"down", 1, false, false},      {"q_a", 0, true, true},
+                   {"q_b", 0, false, false},       {"kv_b", 0, false, false},
+                   {"gdn_z", 0, false, false},     {"gdn_qkvz", 0, false, false},
+                   {"gdn_out", 1, false, false},   {"shared_gate", 0, true, false},
+                   {"shared_up", 0, false, false}, {"shared_down", 1, false, false}};
     for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++) {
         const struct wf_param *param = any_param(model, linears[i].role);
-        if (!param || param->dtype != WF_DTYPE_F8_E4M3) {
+        uint64_t cut = linears[i].whole ? 1 : recipe->tp;
+        if (!param || param->dtype != WF_DTYPE_F8_E4M3 || (cut == 1 && !linears[i].fused)) {
             continue;
         }
         uint64_t size = param->shape[linears[i].dimension];
         bool repeated = strcmp(linears[i].role, "k") == 0 || strcmp(linears[i].role, "v") == 0;
-        uint64_t heads = repeated ? wf_model_size(model, "nk") : recipe->tp;
-        uint64_t ranks = heads < recipe->tp ? heads : recipe->tp;
+        uint64_t heads = repeated ? wf_model_size(model, "nk") : cut;
+        uint64_t ranks = heads < cut ? heads : cut;
         if (ranks == 0 || size % ranks != 0 || size / ranks % FP8_BLOCK != 0) {
             return wf_error_set(error, WF_INVALID,
                                 "%s: its %" PRIu64 " %s over %" PRIu64 " ranks are no whole "
@@ -341,8 +344,16 @@ static enum wf_status check(const struct wf_model *model, const struct wf_recipe
     if (status == WF_OK) {
         status = check_experts(model, recipe, error);
     }
-    if (status == WF_OK) {
+    if (status == WF_OK && wf_model_size(model, "fp8")) {
         status = check_blocks(model, recipe, error);
+    }
+    if (status == WF_OK && wf_model_size(model, "fp8") &&
+        (wf_model_size(model, "bn") != FP8_BLOCK || wf_model_size(model, "bk") != FP8_BLOCK)) {
+        status = wf_error_set(error, WF_UNSUPPORTED,
+                              "fp8 in blocks of %" PRIu64 " x %" PRIu64 " is not known in vLLM; "
+                              "only %d x %d is",
+                              wf_model_size(model, "bn"), wf_model_size(model, "bk"), FP8_BLOCK,
+                              FP8_BLOCK);
     }
     if (status != WF_OK) {
         return status;

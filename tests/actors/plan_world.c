@@ -27,8 +27,11 @@ static bool add_group(struct world *world, enum wf_side side, const char *spec, 
         }
         uint32_t host = per_host > 0 ? rank / per_host : side == WF_TRAIN ? 0 : 1;
         world->members[m] =
-            (struct wf_plan_member){side, rank, *engine + wf_recipe_coordinates(&recipe, r).engine,
-                                    world->layouts[m], host};
+            (struct wf_plan_member){.side = side,
+                                    .rank = rank,
+                                    .engine = *engine + wf_recipe_coordinates(&recipe, r).engine,
+                                    .layout = world->layouts[m],
+                                    .host = host};
         world->input.member_count++;
     }
     *engine += recipe.engines;
@@ -106,7 +109,8 @@ void hand_layout(struct world *world, enum wf_side side, uint32_t host, struct w
     for (uint32_t i = 0; i < m; i++) {
         rank += world->members[i].side == side;
     }
-    world->members[m] = (struct wf_plan_member){side, rank, rank, world->layouts[m], host};
+    world->members[m] = (struct wf_plan_member){
+        .side = side, .rank = rank, .engine = rank, .layout = world->layouts[m], .host = host};
 }
 
 void hand_rank(struct world *world, enum wf_side side, uint32_t host,

@@ -136,6 +136,18 @@ static int write_examples(const char *folder, uint8_t *data)
     return 0;
 }
 
+/* Runs one input: what takes long is as much a finding as what crashes. */
+static void run_timed(const uint8_t *data, size_t len, uint64_t *slowest_us)
+{
+    struct timespec before, after;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    LLVMFuzzerTestOneInput(data, len);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    uint64_t us = (uint64_t)((after.tv_sec - before.tv_sec) * 1000000 +
+                             (after.tv_nsec - before.tv_nsec) / 1000);
+    *slowest_us = us > *slowest_us ? us : *slowest_us;
+}
+
 /* Changed examples, for a number of inputs or a time; finds what leaks with each. */
 static int run_changed(unsigned long inputs, uint64_t seed, uint8_t *data)
 {
@@ -147,16 +159,17 @@ static int run_changed(unsigned long inputs, uint64_t seed, uint8_t *data)
         maker.words++;
     }
     size_t warm = 0;
-    uint64_t i = 0;
+    uint64_t i = 0, slowest_us = 0;
     for (; fuzz_goes_on(i, inputs); i++) {
         if (i == WARM_INPUTS) {
             warm = mallinfo2().uordblks;
         }
-        LLVMFuzzerTestOneInput(data, make_input(&maker, data));
+        size_t len = make_input(&maker, data);
+        run_timed(data, len, &slowest_us);
     }
     size_t now = mallinfo2().uordblks;
-    printf("%llu inputs from %u examples; heap %zu bytes\n", (unsigned long long)i, maker.examples,
-           now);
+    printf("%llu inputs from %u examples; heap %zu bytes; slowest %llu us\n", (unsigned long long)i,
+           maker.examples, now, (unsigned long long)slowest_us);
     if (warm != 0 && now > warm + LEAK_BYTES_MAX) {
         fprintf(stderr, "the heap grew from %zu to %zu bytes\n", warm, now);
         return 1;

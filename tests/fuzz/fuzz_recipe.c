@@ -64,7 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
         struct wf_model *model = NULL;
         struct wf_recipe recipe;
         struct wf_error error = {0};
-        WF_ASSERT(wf_model_parse(configs[i], strlen(configs[i]), &model, &error) == WF_OK);
+        WF_ASSERT(wf_model_parse(configs[i], strlen(configs[i]), NULL, &model, &error) == WF_OK);
         if (wf_recipe_parse(spec, model, &recipe, &error) == WF_OK) {
             check_recipe(model, &recipe);
         } else {

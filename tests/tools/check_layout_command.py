@@ -32,18 +32,18 @@ def run(arguments):
 
 
 def check_json():
-    done = run(["check", "--json", "-", REAL + "vllm-qwen3-tp2", "tests/golden/torch-casts"])
-    assert done.returncode == 1, done
-    good, refused = json.loads(done.stdout)
+    done = run(["check", "--json", "-", REAL + "vllm-qwen3-tp2", REAL + "hf-transformers-5.24.0"])
+    assert done.returncode == 0, done
+    good, inventory = json.loads(done.stdout)
     assert set(good) == {"case", "ok", "tensors", "elements", "first_difference"}, good
     assert good == {"case": "vllm-qwen3-tp2", "ok": True, "tensors": 38, "elements": 136064,
                     "first_difference": None}, good
-    assert refused["ok"] is False and "oracle" in refused["first_difference"], refused
+    assert inventory["ok"] is True and "inventory" in inventory["first_difference"], inventory
     done = run(["show", "--model", MODEL, "--spec", "megatron:tp=2,pp=2", "--rank", "3", "--json", "-"])
     shown = json.loads(done.stdout)
     assert shown["coordinates"] == {"engine": 0, "tp": 1, "pp": 1, "dp": 0, "cp": 0}, shown
     names = [tensor["name"] for tensor in shown["tensors"]]
-    assert names[-1] == "output_layer.weight" and len(names) == 114, names
+    assert "output_layer.weight" in names and len(names) == 114, names
 
 
 failed = 0

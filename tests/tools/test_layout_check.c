@@ -253,13 +253,109 @@ static const struct {
      "case.json",
      "\"engine_options\": {",
      "\"engine_options\": {\"enable_lora\": true",
-     {"enable_lora", "not supported yet", NULL}},
+     {"enable_lora", "not supported", NULL}},
+    {"a view further on",
+     "vllm-deepseekv3-tp2-absorbed",
+     "rank_00.tsv",
+     "kv_b_proj.weight+8192",
+     "kv_b_proj.weight+8191",
+     {"W_UV", "7:8192+8192", "8191"}},
+    {"a view's other stride",
+     "vllm-deepseekv3-tp2-absorbed",
+     "rank_00.tsv",
+     "strides=16384,1,64",
+     "strides=16384,1,63",
+     {"W_UV", "7:8192+8192", NULL}},
+    {"a view outside",
+     "vllm-deepseekv3-tp2-absorbed",
+     "rank_00.tsv",
+     "strides=16384,1,64",
+     "strides=26384,1,64",
+     {"W_UV", "outside", NULL}},
+    {"a view that shows something else",
+     "vllm-deepseekv3-tp2-absorbed",
+     "rank_00.tsv",
+     "7:8192+8192",
+     "7:8193+8192",
+     {"W_UV", "7:8193+8192", NULL}},
+    {"no view",
+     "vllm-deepseekv3-tp2-absorbed",
+     "rank_00.tsv",
+     "\tshares=model.layers.0.self_attn.kv_b_proj.weight+8192",
+     "",
+     {"W_UV", "no view", NULL}},
+    {"a view of nothing",
+     "vllm-deepseekv3-tp2-absorbed",
+     "rank_00.tsv",
+     "shares=model.layers.0.self_attn.kv_b_proj",
+     "shares=model.layers.0.self_attn.kv_c_proj",
+     {"W_UV", "kv_c_proj", NULL}},
+    {"an element of fused experts",
+     "vllm-gptoss-bf16-tp2",
+     "rank_00.tsv",
+     "14:2+1*64/128",
+     "14:3+1*64/128",
+     {"w13_weight", "14:3+1*64/128", "gate_proj"}},
+    {"an element of transposed experts",
+     "vllm-qwen3vlmoe-tp4",
+     "rank_00.tsv",
+     "10:1+1*64/64",
+     "10:1+1*64/65",
+     {"w13_weight", "10:1+1*64/65", NULL}},
+    {"another form of fused experts",
+     "vllm-gptoss-bf16-tp2",
+     "params.tsv",
+     "4x64x128",
+     "4x128x64",
+     {"params.tsv", "gate_up_proj", "shape"}},
+    {"zero where 127 is filled in",
+     "sglang-gptoss-mxfp4-tp4",
+     "rank_03.tsv",
+     "u+1024",
+     "z+1024",
+     {"w13_weight_scale", "z+1024", "bytes 127"}},
+    {"unknown where zero is filled in",
+     "vllm-gptoss-mxfp4-tp4",
+     "rank_03.tsv",
+     "z+1024",
+     "u+1024",
+     {"w13_weight_scale", "u+1024", "zero"}},
+    {"a parameter where nothing is written",
+     "vllm-qwen3-fp8block-tp2",
+     "rank_00.tsv",
+     "u+1",
+     "0:0+1",
+     {"q_scale", "0:0+1", "never written"}},
+    {"another order in memory",
+     "sglang-deepseekv3-tp2",
+     "rank_00.tsv",
+     "strides=8192,1,128",
+     "strides=8192,128,1",
+     {"w_kc", "stride", NULL}},
+    {"a missing second name of experts",
+     "vllm-qwen3moe-tp4",
+     "rank_00.tsv",
+     "alias\tmodel.layers.0.mlp.experts.gate.weight",
+     "# ",
+     {"experts.gate.weight", "not there", NULL}},
+    {"a second name in full with other contents",
+     "fsdp2-odd-tied-dp5",
+     "rank_00.tsv",
+     "lm_head.weight\tfloat32\t11x30\t0:0+330",
+     "lm_head.weight\tfloat32\t11x30\t0:1+330",
+     {"lm_head.weight", "0:1+330", NULL}},
+    {"a field that is not known",
+     "vllm-qwen3-tp2",
+     "rank_00.tsv",
+     "\t1:0+64",
+     "\t1:0+64\tcolour=red",
+     {"input_layernorm", "colour=red", NULL}},
     {"an override",
      "megatron-qwen3-tp2",
      "case.json",
      "\"megatron_config_overrides\": {",
      "\"megatron_config_overrides\": {\"mtp_num_layers\": 1",
-     {"mtp_num_layers", "not supported yet", NULL}},
+     {"mtp_num_layers", NULL, NULL}},
 };
 
 Test(layout_check, a_changed_copy_fails_and_the_place_is_named)
@@ -284,7 +380,13 @@ Test(layout_check, hostile_fixtures_give_a_sentence)
         {"many fields", "rank_00.tsv", NULL, "a\tb\t1\td\te\tf\tg\th\ti\tj\n", "line 1"},
         {"shape of letters", "rank_00.tsv", "48x32", "48xab", "malformed"},
         {"shape overflows", "rank_00.tsv", "48x32", "4294967296x4294967296x4", "malformed"},
-        {"shape of five", "rank_00.tsv", "48x32", "1x1x1x1x1", "malformed"},
+        {"shape of five", "rank_00.tsv", "48x32", "1x1x1x1x1", "shape"},
+        {"shape of six", "rank_00.tsv", "48x32", "1x1x1x1x1x1", "malformed"},
+        {"strides too few", "rank_00.tsv", "8:0+32*48/64", "8:0+32*48/64\tstrides=1", "malformed"},
+        {"strides huge", "rank_00.tsv", "8:0+32*48/64",
+         "8:0+32*48/64\tstrides=9223372036854775808,1", "malformed"},
+        {"shares nothing", "rank_00.tsv", "8:0+32*48/64", "8:0+32*48/64\tshares=+4", "malformed"},
+        {"shares somewhere", "rank_00.tsv", "8:0+32*48/64", "8:0+32*48/64\tshares=x", "malformed"},
         {"number overflows", "rank_00.tsv", "8:0+32*48/64", "8:99999999999999999999+1",
          "malformed"},
         {"sum overflows", "rank_00.tsv", "8:0+32*48/64", "8:18446744073709551615+32*48/64",
@@ -337,13 +439,24 @@ Test(layout_check, folders_that_are_no_case_are_refused_with_a_reason)
     wf_case_check("/nowhere/at/all", NULL, &result);
     cr_expect(!result.ok && result.refused && strstr(result.difference.text, "/nowhere"));
     wf_case_check("tests/golden/torch-casts", NULL, &result);
-    cr_expect(!result.ok && result.refused && strstr(result.difference.text, "oracle"));
+    cr_expect(!result.ok && result.refused && strstr(result.difference.text, "case.json"));
+    wf_case_check(REAL "hf-transformers-5.24.0", NULL, &result);
+    cr_expect(result.ok && !result.refused && result.kind == WF_CASE_INVENTORY);
     wf_case_check("tests/golden/models", NULL, &result);
     cr_expect(!result.ok && result.refused && strstr(result.difference.text, "case.json"));
     wf_case_check(REAL "README.md", NULL, &result);
     cr_expect(!result.ok && result.refused && result.difference.text[0]);
     struct copy copy = copy_case("megatron-qwen3-tp2");
     char path[512];
+    edit(&copy, "case.json", NULL, "{\"framework\": \"torch\", \"files\": {}}");
+    wf_case_check(copy.path, NULL, &result);
+    cr_expect(!result.ok && result.kind == WF_CASE_LAYOUT, "an oracle with parameters");
+    snprintf(path, sizeof path, "%s/params.tsv", copy.path);
+    unlink(path);
+    wf_case_check(copy.path, NULL, &result);
+    cr_expect(result.ok && !result.refused && result.kind == WF_CASE_ORACLE);
+    remove_case(&copy);
+    copy = copy_case("megatron-qwen3-tp2");
     snprintf(path, sizeof path, "%s/rank_00.tsv", copy.path);
     unlink(path);
     cr_assert_eq(mkfifo(path, 0600), 0);
