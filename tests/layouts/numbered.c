@@ -289,13 +289,20 @@ static bool check_counts(const struct numbered *world, uint32_t param, const uin
     return true;
 }
 
-/* True if the engine declares that it has no place for the parameter. */
-static bool declared_absent(const struct numbered *world, const struct wf_engine *engine,
+/* True if the engine declares that it has no place for the parameter, or the recipe leaves it out.
+ */
+static bool declared_absent(const struct numbered *world, const struct wf_recipe *recipe,
                             const struct wf_param *param)
 {
+    const struct wf_engine *engine = recipe->engine;
     const struct wf_family *family = world->model->family;
     const char *role = family->rows[param->row].role;
     const char *skipped = engine->skipped_stacks;
+    char spec[WF_SPEC_MAX];
+    wf_recipe_format(recipe, spec);
+    if (strstr(spec, "skip_mtp=1") != NULL || strstr(spec, "mtp=0") != NULL) {
+        skipped = "mtp";
+    }
     if (skipped != NULL && param->stack != WF_NONE &&
         strstr(skipped, family->stacks[param->stack].name) != NULL) {
         return true;
@@ -351,7 +358,7 @@ static bool group_tiles(const struct numbered *world, const struct wf_recipe *re
             good = check_counts(world, p, counts[p], wanted, "train", wrong);
         }
         for (uint64_t e = 0; e < param->elements && good; e++) {
-            if (counts[p][e] == 0 && !declared_absent(world, recipe->engine, param)) {
+            if (counts[p][e] == 0 && !declared_absent(world, recipe, param)) {
                 snprintf(wrong, NUMBERED_WRONG_MAX, "no %s rank holds element %" PRIu64 " of %s",
                          recipe->engine->name, e, param->name);
                 good = false;

@@ -9,6 +9,10 @@
 #define COMMON                                                       \
     "'hidden_size': $H, 'num_hidden_layers': $L, 'vocab_size': $V, " \
     "'num_attention_heads': $nq, 'rms_norm_eps': 1e-06, 'torch_dtype': '$dtype'"
+/* Layers in groups of two. */
+#define EVEN                                                            \
+    "'hidden_size': $H, 'num_hidden_layers': $even, 'vocab_size': $V, " \
+    "'num_attention_heads': $nq, 'rms_norm_eps': 1e-06, 'torch_dtype': '$dtype'"
 #define TIED ", 'tie_word_embeddings': $tied"
 #define UNTIED ", 'tie_word_embeddings': false"
 #define DENSE ", 'num_key_value_heads': $nk, 'head_dim': $d, 'intermediate_size': $F"
@@ -82,9 +86,9 @@ const struct zoo_family zoo_families[] = {
     {"glm4_moe_lite", "{'model_type': 'glm4_moe_lite', " COMMON UNTIED DEEPSEEK MLA
                       ", 'q_lora_rank': $qr" NOAUX MTP "}"},
     {"bailing_moe_v2", "{'model_type': 'bailing_moe_v2', " COMMON UNTIED BAILING "}"},
-    {"bailing_moe_linear", "{'model_type': 'bailing_moe_linear', " COMMON UNTIED BAILING
+    {"bailing_moe_linear", "{'model_type': 'bailing_moe_linear', " EVEN UNTIED BAILING
                            ", 'layer_group_size': 2, 'group_norm_size': 2}"},
-    {"bailing_hybrid", "{'model_type': 'bailing_hybrid', " COMMON UNTIED BAILING MLA
+    {"bailing_hybrid", "{'model_type': 'bailing_hybrid', " EVEN UNTIED BAILING MLA
                        ", 'q_lora_rank': $qr, 'layer_group_size': 2, 'group_norm_size': 2, "
                        "'full_attention_type': 'mla', 'router_dtype': 'fp32'}"},
     {"gpt_oss", "{'model_type': 'gpt_oss', " COMMON UNTIED DENSE
@@ -122,21 +126,21 @@ struct sizes {
 
 static struct sizes draw_sizes(uint64_t *state)
 {
-    struct sizes s = {.nk = ZOO_PICK(state, 1, 2, 2, 3, 4, 4),
+    struct sizes s = {.nk = ZOO_PICK(state, 1, 2, 2, 2, 4, 4, 4, 4, 8, 3),
                       .d = ZOO_PICK(state, 2, 4),
-                      .gk = ZOO_PICK(state, 2, 4),
+                      .gk = ZOO_PICK(state, 2, 4, 4, 4),
                       .L = ZOO_PICK(state, 2, 2, 3, 4, 4, 6),
                       .tied = zoo_random(state) % 3 == 0,
                       .bf16 = zoo_random(state) % 4 > 0,
                       .deep = zoo_random(state) % 2 > 0,
                       .lora = zoo_random(state) % 4 > 0};
-    s.nq = s.nk * ZOO_PICK(state, 1, 2, 2, 4);
+    s.nq = s.nk * (s.nk == 8 ? ZOO_PICK(state, 1, 2) : ZOO_PICK(state, 1, 2, 2, 4));
     s.gv = s.gk * ZOO_PICK(state, 1, 2, 3);
     unsigned h = s.nq * ZOO_PICK(state, 2, 4); /* families that know no head size: H / nq */
-    s.others[0].name = "H", s.others[0].value = h < 8 ? 8 : h;
+    s.others[0].name = "H", s.others[0].value = h < 8 ? (8 + s.nq - 1) / s.nq * s.nq : h;
     s.others[1].name = "V", s.others[1].value = ZOO_PICK(state, 24, 32, 61, 64, 100, 129);
-    s.others[2].name = "F", s.others[2].value = ZOO_PICK(state, 12, 16, 24);
-    s.others[3].name = "E", s.others[3].value = ZOO_PICK(state, 4, 4, 6, 8);
+    s.others[2].name = "F", s.others[2].value = ZOO_PICK(state, 12, 16, 24, 24);
+    s.others[3].name = "E", s.others[3].value = ZOO_PICK(state, 4, 4, 8, 8, 8, 6);
     s.others[4].name = "I", s.others[4].value = ZOO_PICK(state, 4, 8, 12);
     s.others[5].name = "S", s.others[5].value = ZOO_PICK(state, 4, 8, 12);
     s.others[6].name = "ek", s.others[6].value = ZOO_PICK(state, 2, 4);
@@ -163,7 +167,8 @@ static void fill_hole(const struct sizes *s, const char *hole, uint64_t *state, 
         const char *name;
         unsigned value;
     } sizes[] = {{"nk", s->nk}, {"nq", s->nq}, {"d", s->d},         {"gk", s->gk},
-                 {"gv", s->gv}, {"L", s->L},   {"dense", s->L / 3}, {"vh", 4}};
+                 {"gv", s->gv}, {"L", s->L},   {"dense", s->L / 3}, {"even", (s->L + 1) / 2 * 2},
+                 {"vh", 4}};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         if (is(hole, sizes[i].name)) {
             snprintf(out, 64, "%u", sizes[i].value);
@@ -219,41 +224,128 @@ static bool one_in(uint64_t *state, unsigned n)
     return zoo_random(state) % n == 0;
 }
 
-/* Sizes that most recipes have, with how often each is drawn; 0 leaves the key out. */
-static unsigned draw_size(const struct wf_engine_key *key, uint64_t *state)
+/* Parallel sizes that go together; 0 leaves a key out. Now and then they do not go together:
+ * refusals are tested as well. */
+struct drawn {
+    const char *key;
+    unsigned value;
+};
+enum { DRAWN_MAX = 12 };
+
+static unsigned divisor_of(unsigned number, uint64_t *state)
 {
-    static const struct {
-        const char *name;
-        unsigned values[8];
-    } known[] = {
-        {"tp", {1, 2, 2, 2, 3, 4, 4, 6}},      {"pp", {0, 0, 0, 0, 0, 2, 2, 3}},
-        {"dp", {0, 0, 0, 2, 2, 2, 3, 4}},      {"cp", {0, 0, 0, 0, 0, 0, 2, 2}},
-        {"ep", {0, 0, 0, 2, 2, 2, 4, 4}},      {"etp", {0, 0, 0, 1, 1, 1, 2, 2}},
-        {"vpp", {0, 0, 0, 0, 0, 2, 2, 3}},     {"vocab_div", {0, 0, 0, 1, 4, 8, 12, 16}},
-        {"first", {0, 0, 0, 0, 0, 0, 1, 2}},   {"last", {0, 0, 0, 0, 0, 0, 1, 2}},
-        {"engines", {0, 0, 0, 0, 0, 2, 2, 3}},
-    };
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (is(key->name, known[i].name)) {
-            return known[i].values[zoo_random(state) % 8];
-        }
+    unsigned divisor = 1 + (unsigned)(zoo_random(state) % number);
+    while (number % divisor != 0) {
+        divisor--;
     }
-    unsigned value = ZOO_PICK(state, 1, 2, 2, 4);
-    return one_in(state, 8) && value <= key->max ? value : 0;
+    return one_in(state, 40) ? divisor + 1 : divisor;
 }
 
-/* One of words parted by '|'; "" for none. */
-static void draw_word(const char *words, uint64_t *state, char out[64])
+static void draw_megatron(const struct wf_model *model, uint64_t *state, struct drawn *out)
+{
+    unsigned layers = (unsigned)model->layers;
+    bool experts = wf_model_size(model, "E") > 0;
+    unsigned tp = ZOO_PICK(state, 1, 2, 2, 2, 4, 4), cp = ZOO_PICK(state, 1, 1, 1, 1, 2),
+             dp = ZOO_PICK(state, 1, 1, 2, 2, 3, 4), pp = ZOO_PICK(state, 1, 1, 1, 2, 2, 3);
+    bool ends = pp > 2 && one_in(state, 4); /* the middle takes what is left */
+    pp = !ends && layers % pp != 0 ? divisor_of(layers, state) : pp;
+    unsigned group = tp * cp * dp, ep = experts ? divisor_of(group, state) : 1;
+    unsigned etp = experts ? divisor_of(group / ep > 0 ? group / ep : 1, state) : 0;
+    unsigned vpp =
+        pp > 1 && layers % pp == 0 && one_in(state, 3) ? divisor_of(layers / pp, state) : 1;
+    const struct drawn drawn[] = {{"tp", tp},
+                                  {"cp", cp},
+                                  {"dp", dp},
+                                  {"pp", pp},
+                                  {"ep", ep},
+                                  {"vpp", vpp},
+                                  {"vocab_div", ZOO_PICK(state, 0, 0, 4, 8, 16, 12)},
+                                  {"first", ends ? 1 : 0},
+                                  {NULL, 0}};
+    memcpy(out, drawn, sizeof drawn);
+    if (etp > 0) { /* 1 is not the default */
+        out[8] = (struct drawn){"etp", etp};
+        out[9].key = NULL;
+    }
+}
+
+static void draw_fsdp(const struct wf_model *model, uint64_t *state, struct drawn *out)
+{
+    bool dense = wf_model_size(model, "E") == 0 && wf_model_size(model, "gk") == 0 &&
+                 wf_model_size(model, "c") == 0;
+    unsigned tp = dense && one_in(state, 3) ? ZOO_PICK(state, 2, 2, 4) : 1;
+    const struct drawn drawn[] = {{"tp", tp},
+                                  {"dp", ZOO_PICK(state, 1, 2, 3, 4, 5, 8)},
+                                  {"replicate", ZOO_PICK(state, 1, 1, 1, 2, 3)},
+                                  {"flat", tp == 1 && one_in(state, 6)},
+                                  {NULL, 0}};
+    memcpy(out, drawn, sizeof drawn);
+}
+
+static void draw_vllm(const struct wf_model *model, uint64_t *state, struct drawn *out)
+{
+    bool dealt = wf_model_size(model, "E") > 0 && one_in(state, 2);
+    unsigned tp = ZOO_PICK(state, 1, 2, 2, 2, 4, 4, 8), dp = ZOO_PICK(state, 1, 1, 1, 2);
+    const struct drawn drawn[] = {{"tp", tp},
+                                  {"dp", dp},
+                                  {"pp", ZOO_PICK(state, 1, 1, 1, 2)},
+                                  {"ep", dealt ? tp * dp : 1},
+                                  {"engines", ZOO_PICK(state, 1, 1, 2, 3)},
+                                  {"redundant", dealt && one_in(state, 6) ? tp * dp : 0},
+                                  {NULL, 0}};
+    memcpy(out, drawn, sizeof drawn);
+}
+
+static void draw_sglang(const struct wf_model *model, uint64_t *state, struct drawn *out)
+{
+    bool experts = wf_model_size(model, "E") > 0;
+    unsigned tp = ZOO_PICK(state, 1, 2, 2, 2, 4, 4),
+             dp = one_in(state, 4) ? divisor_of(tp, state) : 1;
+    const struct drawn drawn[] = {{"tp", tp},
+                                  {"pp", ZOO_PICK(state, 1, 1, 1, 2)},
+                                  {"ep", experts && one_in(state, 2) ? divisor_of(tp, state) : 1},
+                                  {"engines", ZOO_PICK(state, 1, 1, 2, 3)},
+                                  {"dp", dp},
+                                  {"dp_attention", dp > 1},
+                                  {"dp_lm_head", dp > 1 && one_in(state, 3)},
+                                  {NULL, 0}};
+    memcpy(out, drawn, sizeof drawn);
+}
+
+/* One of words parted by '|'. */
+static void draw_word(const char *words, uint64_t *state, char out[WF_SPEC_MAX])
 {
     unsigned count = 1;
     for (const char *at = words; *at != '\0'; at++) {
         count += *at == '|';
     }
-    unsigned index = (unsigned)(zoo_random(state) % count);
-    for (; index > 0; index--) {
+    for (unsigned index = (unsigned)(zoo_random(state) % count); index > 0; index--) {
         words = strchr(words, '|') + 1;
     }
-    snprintf(out, 64, "%.*s", (int)strcspn(words, "|"), words);
+    snprintf(out, WF_SPEC_MAX, "%.*s", (int)strcspn(words, "|"), words);
+}
+
+/* All words in some order, joined by '-'. */
+static void draw_order(const char *words, uint64_t *state, char out[WF_SPEC_MAX])
+{
+    unsigned left = 0, count = 1;
+    for (const char *at = words; *at != '\0'; at++) {
+        count += *at == '|';
+    }
+    left = (1u << count) - 1;
+    for (size_t used = 0; left != 0;) {
+        unsigned pick = (unsigned)(zoo_random(state) % count);
+        const char *word = words;
+        if ((left >> pick & 1) == 0) {
+            continue;
+        }
+        left &= ~(1u << pick);
+        for (; pick > 0; pick--) {
+            word = strchr(word, '|') + 1;
+        }
+        used += (size_t)snprintf(out + used, WF_SPEC_MAX - used, "%s%.*s", used > 0 ? "-" : "",
+                                 (int)strcspn(word, "|"), word);
+    }
 }
 
 /* Stages of a pipeline: all layers in random shares, the head and what predicts further at the
@@ -278,22 +370,18 @@ static void draw_layout(const struct wf_model *model, uint64_t *state, char out[
     out[used] = '\0';
 }
 
+/* A key that is no parallel size. */
 static bool draw_value(const struct wf_engine *engine, const struct wf_engine_key *key,
                        const struct wf_model *model, uint64_t *state, char out[WF_SPEC_MAX])
 {
-    static const char *const orders = "tp-cp-ep-dp-pp|tp-cp-pp-ep-dp|tp-ep-dp-pp-cp|cp-tp-ep-dp-pp";
-    unsigned size = 0, versions = 0;
+    unsigned versions = 0;
     switch (key->kind) {
-    case WF_KEY_SIZE:
-        size = draw_size(key, state);
-        snprintf(out, WF_SPEC_MAX, "%u", size);
-        return size > 0;
     case WF_KEY_FLAG:
-        snprintf(out, WF_SPEC_MAX, "1");
-        return one_in(state, 6);
+        snprintf(out, WF_SPEC_MAX, "%u", 1 - key->normal);
+        return one_in(state, 16);
     case WF_KEY_WORD:
         draw_word(key->words, state, out);
-        return one_in(state, 6);
+        return one_in(state, 8);
     case WF_KEY_VERSION:
         while (engine->versions[versions] != NULL) {
             versions++;
@@ -305,26 +393,57 @@ static bool draw_value(const struct wf_engine *engine, const struct wf_engine_ke
         return one_in(state, 4);
     case WF_KEY_ACCOUNT:
         draw_word("embedding|loss|embedding+loss", state, out);
-        return one_in(state, 10);
+        return one_in(state, 16);
     case WF_KEY_ORDER:
-        draw_word(orders, state, out);
-        return one_in(state, 8);
+        draw_order(key->words, state, out);
+        return one_in(state, 10);
     case WF_KEY_LAYOUT:
         draw_layout(model, state, out);
-        return one_in(state, 8);
+        return one_in(state, 16);
     default:
         return false;
     }
 }
 
+static bool is_drawn(const struct drawn *drawn, const char *key)
+{
+    for (; drawn->key != NULL; drawn++) {
+        if (is(drawn->key, key)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void zoo_spec(const struct wf_engine *engine, const struct wf_model *model, uint64_t *state,
               char out[WF_SPEC_MAX])
 {
+    struct drawn drawn[DRAWN_MAX] = {{NULL, 0}};
+    static const struct {
+        const struct wf_engine *engine;
+        void (*draw)(const struct wf_model *model, uint64_t *state, struct drawn *out);
+    } drawers[] = {{&wf_engine_megatron, draw_megatron},
+                   {&wf_engine_fsdp, draw_fsdp},
+                   {&wf_engine_vllm, draw_vllm},
+                   {&wf_engine_sglang, draw_sglang}};
+    for (size_t i = 0; i < sizeof drawers / sizeof drawers[0]; i++) {
+        if (drawers[i].engine == engine) {
+            drawers[i].draw(model, state, drawn);
+        }
+    }
     size_t used = (size_t)snprintf(out, WF_SPEC_MAX, "%s:", engine->name);
     const char *mark = "";
+    for (size_t i = 0; drawn[i].key != NULL; i++) {
+        if (drawn[i].value > 0) {
+            used += (size_t)snprintf(out + used, WF_SPEC_MAX - used, "%s%s=%u", mark, drawn[i].key,
+                                     drawn[i].value);
+            mark = ",";
+        }
+    }
     for (size_t i = 0; i < engine->key_count; i++) {
         char value[WF_SPEC_MAX];
-        if (draw_value(engine, &engine->keys[i], model, state, value)) {
+        if (!is_drawn(drawn, engine->keys[i].name) &&
+            draw_value(engine, &engine->keys[i], model, state, value)) {
             used += (size_t)snprintf(out + used, WF_SPEC_MAX - used, "%s%s=%s", mark,
                                      engine->keys[i].name, value);
             cr_assert_lt(used, (size_t)WF_SPEC_MAX);
