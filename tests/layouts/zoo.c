@@ -87,9 +87,9 @@ const struct zoo_family zoo_families[] = {
                       ", 'q_lora_rank': $qr" NOAUX MTP "}"},
     {"bailing_moe_v2", "{'model_type': 'bailing_moe_v2', " COMMON UNTIED BAILING "}"},
     {"bailing_moe_linear", "{'model_type': 'bailing_moe_linear', " EVEN UNTIED BAILING
-                           ", 'layer_group_size': 2, 'group_norm_size': 2}"},
+                           ", 'layer_group_size': 2, 'group_norm_size': 4}"},
     {"bailing_hybrid", "{'model_type': 'bailing_hybrid', " EVEN UNTIED BAILING MLA
-                       ", 'q_lora_rank': $qr, 'layer_group_size': 2, 'group_norm_size': 2, "
+                       ", 'q_lora_rank': $qr, 'layer_group_size': 2, 'group_norm_size': 4, "
                        "'full_attention_type': 'mla', 'router_dtype': 'fp32'}"},
     {"gpt_oss", "{'model_type': 'gpt_oss', " COMMON UNTIED DENSE
                 ", 'attention_bias': true, 'num_local_experts': $E, 'num_experts_per_tok': 2}"},
@@ -126,7 +126,7 @@ struct sizes {
 
 static struct sizes draw_sizes(uint64_t *state)
 {
-    struct sizes s = {.nk = ZOO_PICK(state, 1, 2, 2, 2, 4, 4, 4, 4, 8, 3),
+    struct sizes s = {.nk = ZOO_PICK(state, 1, 2, 2, 2, 4, 4, 4, 4, 4, 4, 8, 3),
                       .d = ZOO_PICK(state, 2, 4),
                       .gk = ZOO_PICK(state, 2, 4, 4, 4),
                       .L = ZOO_PICK(state, 2, 2, 3, 4, 4, 6),
@@ -250,6 +250,7 @@ static void draw_megatron(const struct wf_model *model, uint64_t *state, struct 
     bool ends = pp > 2 && one_in(state, 4); /* the middle takes what is left */
     pp = !ends && layers % pp != 0 ? divisor_of(layers, state) : pp;
     unsigned group = tp * cp * dp, ep = experts ? divisor_of(group, state) : 1;
+    ep = wf_model_size(model, "E") % ep == 0 ? ep : 1;
     unsigned etp = experts ? divisor_of(group / ep > 0 ? group / ep : 1, state) : 0;
     unsigned vpp =
         pp > 1 && layers % pp == 0 && one_in(state, 3) ? divisor_of(layers / pp, state) : 1;
@@ -284,8 +285,10 @@ static void draw_fsdp(const struct wf_model *model, uint64_t *state, struct draw
 
 static void draw_vllm(const struct wf_model *model, uint64_t *state, struct drawn *out)
 {
-    bool dealt = wf_model_size(model, "E") > 0 && one_in(state, 2);
+    unsigned heads = (unsigned)wf_model_size(model, "nq");
     unsigned tp = ZOO_PICK(state, 1, 2, 2, 2, 4, 4, 8), dp = ZOO_PICK(state, 1, 1, 1, 2);
+    tp = heads % tp == 0 ? tp : divisor_of(heads, state);
+    bool dealt = wf_model_size(model, "E") > 0 && one_in(state, 2);
     const struct drawn drawn[] = {{"tp", tp},
                                   {"dp", dp},
                                   {"pp", ZOO_PICK(state, 1, 1, 1, 2)},
@@ -299,8 +302,10 @@ static void draw_vllm(const struct wf_model *model, uint64_t *state, struct draw
 static void draw_sglang(const struct wf_model *model, uint64_t *state, struct drawn *out)
 {
     bool experts = wf_model_size(model, "E") > 0;
-    unsigned tp = ZOO_PICK(state, 1, 2, 2, 2, 4, 4),
-             dp = one_in(state, 4) ? divisor_of(tp, state) : 1;
+    unsigned tp = ZOO_PICK(state, 1, 2, 2, 2, 4, 4);
+    unsigned heads = (unsigned)wf_model_size(model, "nq");
+    tp = heads % tp == 0 ? tp : divisor_of(heads, state);
+    unsigned dp = one_in(state, 4) ? divisor_of(tp, state) : 1;
     const struct drawn drawn[] = {{"tp", tp},
                                   {"pp", ZOO_PICK(state, 1, 1, 1, 2)},
                                   {"ep", experts && one_in(state, 2) ? divisor_of(tp, state) : 1},
