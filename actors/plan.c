@@ -90,6 +90,7 @@ enum wf_status wf_plan_by_rule(const struct wf_plan_input *input, struct wf_plan
     plan->references = 1;
     enum wf_status status = build_steps(&build, plan, error);
     wf_plan_arena_free(&build.arena);
+    wf_plan_arena_free(&build.scratch);
     if (status != WF_OK) {
         wf_plan_free(plan);
         return status;

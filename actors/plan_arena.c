@@ -60,6 +60,20 @@ void *wf_plan_grow(struct wf_plan_arena *arena, void *array, uint32_t *capacity,
     return larger;
 }
 
+void wf_plan_arena_reset(struct wf_plan_arena *arena)
+{
+    struct wf_plan_block *newest = arena->blocks;
+    while (newest != NULL && newest->older != NULL) {
+        struct wf_plan_block *older = newest->older;
+        newest->older = older->older;
+        free(older);
+    }
+    if (newest != NULL) {
+        memset(newest->bytes, 0, arena->used); /* what is handed out is zeroed */
+    }
+    arena->used = 0;
+}
+
 void wf_plan_arena_free(struct wf_plan_arena *arena)
 {
     while (arena->blocks != NULL) {

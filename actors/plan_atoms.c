@@ -56,17 +56,30 @@ static bool add_shown(struct wf_plan_arena *arena, struct shown *shown, const st
 static enum wf_status gather_shown(struct wf_plan_build *build, uint32_t param, struct shown *shown,
                                    struct wf_error *error)
 {
-    for (uint32_t c = 0; c < build->src_count; c++) {
-        const struct wf_plan_class *class = &build->src[c];
-        for (uint32_t i = class->first[param]; i < class->first[param + 1]; i++) {
-            struct wf_nest nest = wf_layout_nest(class->layout, class->order[i]);
-            struct wf_nest set = wf_plan_set_of(&nest);
-            struct wf_plan_holder holder = {c, class->order[i]};
-            if (!add_shown(&build->arena, shown, &set, holder)) {
-                return wf_plan_no_memory(error);
-            }
+    const struct wf_plan_index *index = &build->src_index;
+    for (uint32_t i = index->first[param]; i < index->first[param + 1]; i++) {
+        struct wf_plan_holder holder = {index->shown[i].class, index->shown[i].piece};
+        struct wf_nest nest = wf_layout_nest(build->src[holder.src_class].layout, holder.piece);
+        struct wf_nest set = wf_plan_set_of(&nest);
+        if (!add_shown(&build->scratch, shown, &set, holder)) {
+            return wf_plan_no_memory(error);
         }
     }
+    return WF_OK;
+}
+
+/* Out of the scratch. */
+static enum wf_status keep_holders(struct wf_plan_build *build, struct wf_plan_atom *atom,
+                                   const struct wf_plan_holder *holders, uint32_t count,
+                                   struct wf_error *error)
+{
+    struct wf_plan_holder *kept = wf_plan_alloc(&build->arena, count, sizeof *kept);
+    if (kept == NULL) {
+        return wf_plan_no_memory(error);
+    }
+    memcpy(kept, holders, count * sizeof *kept);
+    atom->holders = kept;
+    atom->holder_count = count;
     return WF_OK;
 }
 
@@ -76,9 +89,8 @@ static enum wf_status join_holders(struct wf_plan_build *build, const struct sho
                                    struct wf_error *error)
 {
     if (cover->input_count == 1) {
-        atom->holders = shown->lists[cover->inputs[0]].holders;
-        atom->holder_count = shown->lists[cover->inputs[0]].count;
-        return WF_OK;
+        const struct holder_list *list = &shown->lists[cover->inputs[0]];
+        return keep_holders(build, atom, list->holders, list->count, error);
     }
     struct wf_plan_holder *joined = NULL;
     uint32_t count = 0, capacity = 0;
@@ -91,7 +103,7 @@ static enum wf_status join_holders(struct wf_plan_build *build, const struct sho
                     continue;
                 }
                 joined =
-                    wf_plan_grow(&build->arena, joined, &capacity, count + 1ull, sizeof *joined);
+                    wf_plan_grow(&build->scratch, joined, &capacity, count + 1ull, sizeof *joined);
                 if (joined == NULL) {
                     return wf_plan_no_memory(error);
                 }
@@ -100,9 +112,7 @@ static enum wf_status join_holders(struct wf_plan_build *build, const struct sho
             }
         }
     }
-    atom->holders = joined;
-    atom->holder_count = count;
-    return WF_OK;
+    return keep_holders(build, atom, joined, count, error);
 }
 
 static uint16_t holder_value(const struct wf_plan_build *build, const struct wf_plan_holder *holder)
@@ -210,10 +220,10 @@ static enum wf_status param_atoms(struct wf_plan_build *build, uint32_t param,
     const struct wf_param *named = &build->input->model->params[param];
     struct shown shown = {0};
     enum wf_status status = gather_shown(build, param, &shown, error);
-    struct wf_plan_sets sets = {.arena = &build->arena};
+    struct wf_plan_sets sets = {.arena = &build->scratch};
     struct wf_plan_cover *covers = NULL;
     if (status == WF_OK) {
-        status = wf_plan_partition(&build->arena, shown.sets, shown.count, named->elements, &sets,
+        status = wf_plan_partition(&build->scratch, shown.sets, shown.count, named->elements, &sets,
                                    &covers, error);
         if (status == WF_UNSUPPORTED) {
             wf_error_prefix(error, "parameter %s on the train ranks", named->name);
@@ -227,6 +237,7 @@ static enum wf_status param_atoms(struct wf_plan_build *build, uint32_t param,
             status = add_atom(build, param, &atom, error);
         }
     }
+    wf_plan_arena_reset(&build->scratch);
     return status;
 }
 

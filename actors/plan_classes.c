@@ -68,39 +68,60 @@ static enum wf_status check_piece(const struct wf_plan_build *build,
                         why.text);
 }
 
-/* Lists the data pieces by parameter: a counting sort, so equal parameters stay in order. */
-static enum wf_status index_pieces(struct wf_plan_build *build, struct wf_plan_class *class,
+static enum wf_status check_pieces(const struct wf_plan_build *build,
                                    const struct wf_plan_member *member, struct wf_error *error)
 {
-    const struct wf_layout *layout = member->layout;
+    enum wf_status status = WF_OK;
+    for (uint32_t i = 0; i < member->layout->piece_count && status == WF_OK; i++) {
+        status = check_piece(build, member, i, error);
+    }
+    return status;
+}
+
+/* Lists a side's data pieces by parameter: a counting sort, so that equal parameters stay in the
+ * order of classes and pieces. */
+static enum wf_status index_side(struct wf_plan_build *build, struct wf_plan_class *classes,
+                                 uint32_t class_count, struct wf_plan_index *out,
+                                 struct wf_error *error)
+{
     uint32_t param_count = build->input->model->param_count;
-    for (uint32_t i = 0; i < layout->piece_count; i++) {
-        enum wf_status status = check_piece(build, member, i, error);
-        if (status != WF_OK) {
-            return status;
-        }
-    }
+    uint64_t total = 0;
     uint32_t *first = wf_plan_alloc(&build->arena, param_count + 2ull, sizeof *first);
-    uint32_t *order = wf_plan_alloc(&build->arena, layout->piece_count, sizeof *order);
-    if (first == NULL || order == NULL) {
-        return wf_plan_no_memory(error);
-    }
-    for (uint32_t i = 0; i < layout->piece_count; i++) {
-        if (layout->pieces[i].kind == WF_PIECE_DATA) {
-            first[layout->pieces[i].param + 2]++;
+    for (uint32_t c = 0; c < class_count && first != NULL; c++) {
+        const struct wf_layout *layout = classes[c].layout;
+        for (uint32_t i = 0; i < layout->piece_count; i++) {
+            if (layout->pieces[i].kind == WF_PIECE_DATA) {
+                first[layout->pieces[i].param + 2]++;
+                classes[c].piece_count++;
+            }
         }
+        total += classes[c].piece_count;
+    }
+    uint32_t *orders = wf_plan_alloc(&build->arena, total, sizeof *orders);
+    out->shown =
+        total <= UINT32_MAX ? wf_plan_alloc(&build->arena, total, sizeof *out->shown) : NULL;
+    out->first = first;
+    if (first == NULL || orders == NULL || out->shown == NULL) {
+        return wf_plan_no_memory(error);
     }
     for (uint32_t p = 0; p < param_count; p++) {
         first[p + 2] += first[p + 1];
     }
-    for (uint32_t i = 0; i < layout->piece_count; i++) {
-        if (layout->pieces[i].kind == WF_PIECE_DATA) {
-            order[first[layout->pieces[i].param + 1]++] = i;
+    for (uint32_t c = 0; c < class_count; c++) {
+        const struct wf_layout *layout = classes[c].layout;
+        for (uint32_t i = 0; i < layout->piece_count; i++) {
+            if (layout->pieces[i].kind == WF_PIECE_DATA) {
+                out->shown[first[layout->pieces[i].param + 1]++] = (struct wf_plan_shown){c, i};
+            }
         }
+        classes[c].order = orders;
+        orders += classes[c].piece_count;
+        classes[c].piece_count = 0;
     }
-    class->layout = layout;
-    class->first = first;
-    class->order = order;
+    for (uint64_t i = 0; i < total; i++) {
+        struct wf_plan_class *class = &classes[out->shown[i].class];
+        class->order[class->piece_count++] = out->shown[i].piece;
+    }
     return WF_OK;
 }
 
@@ -151,10 +172,11 @@ static enum wf_status group_side(struct wf_plan_build *build, enum wf_side side,
         uint32_t run = class_of[r]; /* where the run of equal hashes begins in `ranks` */
         if (ranks[run] == r) {
             struct wf_plan_class *class = &classes[class_count];
-            enum wf_status status = index_pieces(build, class, &members[r], error);
+            enum wf_status status = check_pieces(build, &members[r], error);
             if (status != WF_OK) {
                 return status;
             }
+            class->layout = members[r].layout;
             class->ranks = &ranks[run];
             class_of[r] = class_count++;
         } else {
@@ -165,7 +187,8 @@ static enum wf_status group_side(struct wf_plan_build *build, enum wf_side side,
     *(side == WF_TRAIN ? &build->src : &build->dst) = classes;
     *(side == WF_TRAIN ? &build->src_count : &build->dst_count) = class_count;
     *(side == WF_TRAIN ? &build->src_class_of : &build->dst_class_of) = class_of;
-    return WF_OK;
+    return index_side(build, classes, class_count,
+                      side == WF_TRAIN ? &build->src_index : &build->dst_index, error);
 }
 
 enum wf_status wf_plan_classes(struct wf_plan_build *build, struct wf_error *error)

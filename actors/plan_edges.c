@@ -24,7 +24,9 @@ struct edge_maker {
     uint32_t *range_first;
     struct wf_op *ops;
     uint64_t op_count, op_capacity;
-    uint64_t *op_first; /* of each edge */
+    uint64_t *op_first;   /* of each edge */
+    uint32_t *task_first; /* of each edge, and one behind the last */
+    uint32_t *twins;      /* of each edge: the one whose ops it shares, or itself */
 };
 
 static bool append_box(void *user, const struct wf_box *box)
@@ -274,35 +276,82 @@ static void hash_op(struct wf_hasher *hasher, const struct wf_op *op)
     wf_hasher_text(hasher, out.bytes, out.len); /* its length tells the number of axes */
 }
 
-void wf_plan_finish_edge(struct wf_edge *edge, const struct wf_layout *dst)
+/* The hash of the ops alone, of which edges that share them have one. */
+static struct wf_hash hash_ops(const struct wf_edge *edge)
+{
+    struct wf_hasher hasher;
+    wf_hasher_init(&hasher);
+    wf_hasher_u64(&hasher, edge->op_count);
+    for (uint32_t i = 0; i < edge->op_count; i++) {
+        hash_op(&hasher, &edge->ops[i]);
+    }
+    return wf_hasher_end(&hasher);
+}
+
+static struct wf_hash hash_edge(const struct wf_edge *edge, struct wf_hash ops)
 {
     struct wf_hasher hasher;
     wf_hasher_init(&hasher);
     wf_hasher_u64(&hasher, edge->src_rank);
     wf_hasher_u64(&hasher, edge->dst_rank);
-    wf_hasher_u64(&hasher, edge->op_count);
-    edge->bytes = 0;
-    for (uint32_t i = 0; i < edge->op_count; i++) {
-        const struct wf_op *op = &edge->ops[i];
-        edge->bytes += op->box.elements * wf_dtype_bytes(dst->tensors[op->dst_tensor].dtype);
-        hash_op(&hasher, op);
-    }
-    edge->hash = wf_hasher_end(&hasher);
+    wf_hasher_u64(&hasher, ops.high);
+    wf_hasher_u64(&hasher, ops.low);
+    return wf_hasher_end(&hasher);
 }
 
-static int compare_tasks(const void *a, const void *b)
+static uint64_t count_bytes(const struct wf_edge *edge, const struct wf_layout *dst)
 {
-    const struct wf_plan_task *x = a, *y = b;
-    if (x->dst_rank != y->dst_rank) {
-        return x->dst_rank < y->dst_rank ? -1 : 1;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < edge->op_count; i++) {
+        const struct wf_op *op = &edge->ops[i];
+        bytes += op->box.elements * wf_dtype_bytes(dst->tensors[op->dst_tensor].dtype);
     }
-    if (x->src_rank != y->src_rank) {
-        return x->src_rank < y->src_rank ? -1 : 1;
+    return bytes;
+}
+
+void wf_plan_finish_edge(struct wf_edge *edge, const struct wf_layout *dst)
+{
+    edge->bytes = count_bytes(edge, dst);
+    edge->hash = hash_edge(edge, hash_ops(edge));
+}
+
+/* --- order of tasks -------------------------------------------------------------------------- */
+
+enum task_key { KEY_UNIT, KEY_SRC, KEY_DST, TASK_KEYS };
+
+static uint32_t task_key(const struct wf_plan_task *task, enum task_key key)
+{
+    return key == KEY_UNIT ? task->unit : key == KEY_SRC ? task->src_rank : task->dst_rank;
+}
+
+/* By infer rank, train rank and unit; parts of one unit are made in rising order and stay so.
+ * Counting sorts, the least of the keys first: there are far more tasks than values of a key. */
+static enum wf_status sort_tasks(struct wf_plan_build *build, struct wf_error *error)
+{
+    const uint32_t values[TASK_KEYS] = {build->unit_count, build->train_count, build->infer_count};
+    struct wf_plan_task *from = build->tasks,
+                        *to = wf_plan_alloc(&build->arena, build->task_count, sizeof *to);
+    for (int key = 0; key < TASK_KEYS && to != NULL; key++) {
+        uint32_t *first = wf_plan_alloc(&build->scratch, values[key] + 1ull, sizeof *first);
+        if (first == NULL) {
+            return wf_plan_no_memory(error);
+        }
+        for (uint32_t t = 0; t < build->task_count; t++) {
+            first[task_key(&from[t], (enum task_key)key) + 1]++;
+        }
+        for (uint32_t v = 0; v < values[key]; v++) {
+            first[v + 1] += first[v];
+        }
+        for (uint32_t t = 0; t < build->task_count; t++) {
+            to[first[task_key(&from[t], (enum task_key)key)]++] = from[t];
+        }
+        struct wf_plan_task *other = from;
+        from = to;
+        to = other;
+        wf_plan_arena_reset(&build->scratch);
     }
-    if (x->unit != y->unit) {
-        return x->unit < y->unit ? -1 : 1;
-    }
-    return x->low < y->low ? -1 : x->low > y->low;
+    build->tasks = from;
+    return to != NULL || build->task_count == 0 ? WF_OK : wf_plan_no_memory(error);
 }
 
 static enum wf_status init_maker(struct edge_maker *maker, struct wf_plan_build *build,
@@ -318,6 +367,8 @@ static enum wf_status init_maker(struct edge_maker *maker, struct wf_plan_build 
     *maker = (struct edge_maker){.build = build, .plan = plan};
     maker->range_first = wf_plan_alloc(&build->arena, build->unit_count, sizeof(uint32_t));
     maker->op_first = wf_plan_alloc(&build->arena, edges + 1ull, sizeof *maker->op_first);
+    maker->task_first = wf_plan_alloc(&build->arena, edges + 2ull, sizeof *maker->task_first);
+    maker->twins = wf_plan_alloc(&build->arena, edges + 1ull, sizeof *maker->twins);
     plan->edges = calloc(edges + 1ull, sizeof *plan->edges);
     if (build->arena.failed || plan->edges == NULL) {
         return wf_plan_no_memory(error);
@@ -331,29 +382,90 @@ static enum wf_status init_maker(struct edge_maker *maker, struct wf_plan_build 
     return maker->ranges != NULL ? WF_OK : wf_plan_no_memory(error);
 }
 
-static enum wf_status make_edges(struct edge_maker *maker, struct wf_error *error)
+/* The edge between the same train rank and the first infer rank of the same class, or UINT32_MAX.
+ * Edges are sorted by (dst_rank, src_rank); the last one is `edge` itself. */
+static uint32_t find_twin(const struct edge_maker *maker, const struct wf_edge *edge)
+{
+    const struct wf_plan_build *build = maker->build;
+    uint32_t dst = build->dst[build->dst_class_of[edge->dst_rank]].ranks[0];
+    uint32_t low = 0, high = maker->plan->edge_count - 1;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        const struct wf_edge *other = &maker->plan->edges[middle];
+        bool before =
+            other->dst_rank != dst ? other->dst_rank < dst : other->src_rank < edge->src_rank;
+        low = before ? middle + 1 : low;
+        high = before ? high : middle;
+    }
+    const struct wf_edge *found = &maker->plan->edges[low];
+    bool twin = found != edge && found->dst_rank == dst && found->src_rank == edge->src_rank;
+    return twin ? low : UINT32_MAX;
+}
+
+/* The same parts of the same units: then the ops are the same too. */
+static bool same_tasks(const struct edge_maker *maker, uint32_t twin, uint32_t first, uint32_t end)
+{
+    const struct wf_plan_task *tasks = maker->build->tasks;
+    uint32_t other = maker->task_first[twin];
+    if (maker->task_first[twin + 1] - other != end - first) {
+        return false;
+    }
+    for (uint32_t t = first; t < end; t++, other++) {
+        if (tasks[t].unit != tasks[other].unit || tasks[t].low != tasks[other].low ||
+            tasks[t].high != tasks[other].high) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The edge of tasks [first, end). Engines that are alike and get the same from one train rank share
+ * the ops. */
+static enum wf_status make_edge(struct edge_maker *maker, uint32_t first, uint32_t end,
+                                struct wf_error *error)
 {
     const struct wf_plan_build *build = maker->build;
     struct wf_plan *plan = maker->plan;
-    for (uint32_t t = 0; t < build->task_count;) {
-        struct wf_edge *edge = &plan->edges[plan->edge_count];
-        const struct wf_plan_task *first = &build->tasks[t];
-        uint64_t op_first = maker->op_count;
-        maker->op_first[plan->edge_count++] = op_first;
-        edge->src_rank = first->src_rank;
-        edge->dst_rank = first->dst_rank;
-        for (; t < build->task_count && build->tasks[t].dst_rank == first->dst_rank &&
-               build->tasks[t].src_rank == first->src_rank;
-             t++) {
-            enum wf_status status = add_task(maker, &build->tasks[t], error);
-            if (status != WF_OK) {
-                return status;
-            }
-        }
-        order_ops(maker, op_first);
-        edge->op_count = (uint32_t)(maker->op_count - op_first);
+    uint32_t index = plan->edge_count++;
+    struct wf_edge *edge = &plan->edges[index];
+    edge->src_rank = build->tasks[first].src_rank;
+    edge->dst_rank = build->tasks[first].dst_rank;
+    maker->op_first[index] = maker->op_count;
+    maker->task_first[index] = first;
+    maker->task_first[index + 1] = end;
+    uint32_t twin = find_twin(maker, edge);
+    maker->twins[index] = index;
+    if (twin != UINT32_MAX && same_tasks(maker, twin, first, end)) {
+        maker->op_first[index] = maker->op_first[twin];
+        maker->twins[index] = twin;
+        edge->op_count = plan->edges[twin].op_count;
+        return WF_OK;
     }
+    for (uint32_t t = first; t < end; t++) {
+        enum wf_status status = add_task(maker, &build->tasks[t], error);
+        if (status != WF_OK) {
+            return status;
+        }
+    }
+    order_ops(maker, maker->op_first[index]);
+    edge->op_count = (uint32_t)(maker->op_count - maker->op_first[index]);
     return WF_OK;
+}
+
+static enum wf_status make_edges(struct edge_maker *maker, struct wf_error *error)
+{
+    const struct wf_plan_build *build = maker->build;
+    enum wf_status status = WF_OK;
+    for (uint32_t first = 0, end; first < build->task_count && status == WF_OK; first = end) {
+        const struct wf_plan_task *task = &build->tasks[first];
+        end = first + 1;
+        while (end < build->task_count && build->tasks[end].dst_rank == task->dst_rank &&
+               build->tasks[end].src_rank == task->src_rank) {
+            end++;
+        }
+        status = make_edge(maker, first, end, error);
+    }
+    return status;
 }
 
 static enum wf_status count_plan(struct edge_maker *maker, struct wf_error *error)
@@ -362,13 +474,20 @@ static enum wf_status count_plan(struct edge_maker *maker, struct wf_error *erro
     struct wf_plan *plan = maker->plan;
     uint64_t *egress = wf_plan_alloc(&maker->build->arena, build->train_count, sizeof *egress);
     uint64_t *ingress = wf_plan_alloc(&maker->build->arena, build->infer_count, sizeof *ingress);
-    if (egress == NULL || ingress == NULL) {
+    struct wf_hash *hashes = wf_plan_alloc(&maker->build->arena, plan->edge_count, sizeof *hashes);
+    if (egress == NULL || ingress == NULL || hashes == NULL) {
         return wf_plan_no_memory(error);
     }
     for (uint32_t e = 0; e < plan->edge_count; e++) {
         struct wf_edge *edge = &plan->edges[e];
         edge->ops = maker->ops + maker->op_first[e];
-        wf_plan_finish_edge(edge, build->dst[build->dst_class_of[edge->dst_rank]].layout);
+        plan->op_count += edge->op_count;
+        uint32_t twin = maker->twins[e];
+        edge->bytes =
+            twin != e ? plan->edges[twin].bytes
+                      : count_bytes(edge, build->dst[build->dst_class_of[edge->dst_rank]].layout);
+        hashes[e] = twin != e ? hashes[twin] : hash_ops(edge);
+        edge->hash = hash_edge(edge, hashes[e]);
         plan->bytes_moved += edge->bytes;
         uint64_t *out = &egress[edge->src_rank], *in = &ingress[edge->dst_rank];
         *out += edge->bytes;
@@ -383,14 +502,14 @@ enum wf_status wf_plan_edges(struct wf_plan_build *build, struct wf_plan *plan,
                              struct wf_error *error)
 {
     struct edge_maker maker;
-    if (build->task_count > 0) {
-        qsort(build->tasks, build->task_count, sizeof *build->tasks, compare_tasks);
+    enum wf_status status = sort_tasks(build, error);
+    if (status != WF_OK) {
+        return status;
     }
-    enum wf_status status = init_maker(&maker, build, plan, error);
+    status = init_maker(&maker, build, plan, error);
     if (status == WF_OK) {
         status = make_edges(&maker, error);
     }
     plan->memory = maker.ops;
-    plan->op_count = maker.op_count;
     return status == WF_OK ? count_plan(&maker, error) : status;
 }

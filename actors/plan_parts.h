@@ -38,6 +38,8 @@ void *wf_plan_alloc(struct wf_plan_arena *arena, size_t count, size_t bytes_each
 /* The array with room for `needed` elements: itself, or a copy of at least twice the size. */
 void *wf_plan_grow(struct wf_plan_arena *arena, void *array, uint32_t *capacity, uint64_t needed,
                    size_t bytes_each);
+/* Forgets all that was handed out, and keeps a block for what comes. */
+void wf_plan_arena_reset(struct wf_plan_arena *arena);
 void wf_plan_arena_free(struct wf_plan_arena *arena);
 
 /* --- sets of parameter elements -------------------------------------------------------------- */
@@ -69,8 +71,20 @@ struct wf_plan_class {
     const struct wf_layout *layout;
     const uint32_t *ranks; /* ascending */
     uint32_t rank_count;
-    const uint32_t *first; /* pieces of parameter p: order[first[p]] .. order[first[p + 1] - 1] */
-    const uint32_t *order; /* data pieces by parameter, then by index */
+    uint32_t *order; /* data pieces by parameter, then by index */
+    uint32_t piece_count;
+};
+
+/* A piece of one of a side's classes. */
+struct wf_plan_shown {
+    uint32_t class, piece;
+};
+
+/* All data pieces of a side: those of parameter p are shown[first[p]] .. shown[first[p + 1] - 1],
+ * by class, then by index. */
+struct wf_plan_index {
+    uint32_t *first;
+    struct wf_plan_shown *shown;
 };
 
 /* One place where an atom stands on the train side. */
@@ -111,9 +125,11 @@ struct wf_plan_task {
 struct wf_plan_build {
     const struct wf_plan_input *input;
     struct wf_plan_arena arena;
+    struct wf_plan_arena scratch;      /* for what is needed of one parameter; reset after each */
     uint32_t train_count, infer_count; /* ranks; members[train_count + r] is infer rank r */
     struct wf_plan_class *src, *dst;
     uint32_t src_count, dst_count;
+    struct wf_plan_index src_index, dst_index;
     uint32_t *src_class_of, *dst_class_of; /* by rank */
     uint32_t *atom_first;                  /* of each parameter; param_count + 1 */
     struct wf_plan_atom *atoms;

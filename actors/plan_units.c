@@ -190,9 +190,8 @@ enum wf_status wf_plan_units(struct wf_plan_build *build, struct wf_error *error
     for (uint32_t c = 0; c < build->dst_count; c++) {
         const struct wf_plan_class *class = &build->dst[c];
         struct cutter cutter = {.build = build, .layout = class->layout, .dst_class = c};
-        uint32_t piece_count = class->first[build->input->model->param_count];
         build->unit_first[c] = build->unit_count;
-        for (uint32_t i = 0; i < piece_count; i++) {
+        for (uint32_t i = 0; i < class->piece_count; i++) {
             cutter.piece = class->order[i];
             enum wf_status status = cut_piece(&cutter, error);
             if (status != WF_OK) {
@@ -212,34 +211,40 @@ enum wf_status wf_plan_units(struct wf_plan_build *build, struct wf_error *error
 /* --- bytes that are needed at least once -------------------------------------------------------
  */
 
+/* The type of what an infer class has of a parameter. */
+static enum wf_dtype shown_dtype(const struct wf_plan_build *build,
+                                 const struct wf_plan_shown *shown)
+{
+    const struct wf_layout *layout = build->dst[shown->class].layout;
+    return layout->tensors[layout->pieces[shown->piece].tensor].dtype;
+}
+
 /* The different sets that infer classes need of one parameter in one type. */
 static enum wf_status gather_needed(struct wf_plan_build *build, uint32_t param,
                                     enum wf_dtype dtype, struct wf_plan_sets *sets,
                                     struct wf_error *error)
 {
-    for (uint32_t c = 0; c < build->dst_count; c++) {
-        const struct wf_plan_class *class = &build->dst[c];
-        for (uint32_t i = class->first[param]; i < class->first[param + 1]; i++) {
-            const struct wf_layout *layout = class->layout;
-            if (layout->tensors[layout->pieces[class->order[i]].tensor].dtype != dtype) {
-                continue;
-            }
-            struct wf_nest nest = wf_layout_nest(layout, class->order[i]);
-            struct wf_nest set = wf_plan_set_of(&nest);
-            uint32_t at = 0;
-            while (at < sets->count && !wf_plan_set_equal(&sets->nests[at], &set)) {
-                at++;
-            }
-            if (at < sets->count) {
-                continue;
-            }
-            sets->nests = wf_plan_grow(sets->arena, sets->nests, &sets->capacity,
-                                       sets->count + 1ull, sizeof set);
-            if (sets->nests == NULL) {
-                return wf_plan_no_memory(error);
-            }
-            sets->nests[sets->count++] = set;
+    const struct wf_plan_index *index = &build->dst_index;
+    for (uint32_t i = index->first[param]; i < index->first[param + 1]; i++) {
+        const struct wf_plan_shown *shown = &index->shown[i];
+        if (shown_dtype(build, shown) != dtype) {
+            continue;
         }
+        struct wf_nest nest = wf_layout_nest(build->dst[shown->class].layout, shown->piece);
+        struct wf_nest set = wf_plan_set_of(&nest);
+        uint32_t at = 0;
+        while (at < sets->count && !wf_plan_set_equal(&sets->nests[at], &set)) {
+            at++;
+        }
+        if (at < sets->count) {
+            continue;
+        }
+        sets->nests =
+            wf_plan_grow(sets->arena, sets->nests, &sets->capacity, sets->count + 1ull, sizeof set);
+        if (sets->nests == NULL) {
+            return wf_plan_no_memory(error);
+        }
+        sets->nests[sets->count++] = set;
     }
     return WF_OK;
 }
@@ -249,7 +254,7 @@ static enum wf_status needed_elements(struct wf_plan_build *build, uint32_t para
                                       struct wf_error *error)
 {
     uint64_t whole = build->input->model->params[param].elements;
-    struct wf_plan_sets needed = {.arena = &build->arena}, cut = {.arena = &build->arena};
+    struct wf_plan_sets needed = {.arena = &build->scratch}, cut = {.arena = &build->scratch};
     struct wf_plan_cover *covers = NULL;
     enum wf_status status = gather_needed(build, param, dtype, &needed, error);
     for (uint32_t i = 0; i < needed.count && status == WF_OK; i++) {
@@ -259,8 +264,8 @@ static enum wf_status needed_elements(struct wf_plan_build *build, uint32_t para
         }
     }
     if (status == WF_OK) {
-        status = wf_plan_partition(&build->arena, needed.nests, needed.count, whole, &cut, &covers,
-                                   error);
+        status = wf_plan_partition(&build->scratch, needed.nests, needed.count, whole, &cut,
+                                   &covers, error);
     }
     if (status == WF_OK) {
         *elements_out = wf_plan_sets_elements(&cut);
@@ -272,23 +277,21 @@ static enum wf_status param_unique(struct wf_plan_build *build, uint32_t param, 
                                    struct wf_error *error)
 {
     bool seen[WF_DTYPE_COUNT] = {false};
-    for (uint32_t c = 0; c < build->dst_count; c++) {
-        const struct wf_plan_class *class = &build->dst[c];
-        for (uint32_t i = class->first[param]; i < class->first[param + 1]; i++) {
-            const struct wf_layout *layout = class->layout;
-            enum wf_dtype dtype = layout->tensors[layout->pieces[class->order[i]].tensor].dtype;
-            uint64_t elements = 0;
-            if (seen[dtype]) {
-                continue;
-            }
-            seen[dtype] = true;
-            enum wf_status status = needed_elements(build, param, dtype, &elements, error);
-            if (status != WF_OK) {
-                return status;
-            }
-            *bytes += elements * wf_dtype_bytes(dtype);
+    const struct wf_plan_index *index = &build->dst_index;
+    for (uint32_t i = index->first[param]; i < index->first[param + 1]; i++) {
+        enum wf_dtype dtype = shown_dtype(build, &index->shown[i]);
+        uint64_t elements = 0;
+        if (seen[dtype]) {
+            continue;
         }
+        seen[dtype] = true;
+        enum wf_status status = needed_elements(build, param, dtype, &elements, error);
+        if (status != WF_OK) {
+            return status;
+        }
+        *bytes += elements * wf_dtype_bytes(dtype);
     }
+    wf_plan_arena_reset(&build->scratch);
     return WF_OK;
 }
 

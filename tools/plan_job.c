@@ -47,20 +47,27 @@ static enum wf_status derive_group(struct wf_plan_job *job, const struct wf_plan
 {
     bool train = group->side == WF_TRAIN;
     uint32_t member_first = train ? 0 : job->train_ranks;
+    uint32_t per_engine = wf_recipe_ranks_per_engine(&group->recipe);
     uint32_t host_first = train ? 0 : (job->train_ranks + per_host - 1) / per_host;
     for (uint32_t r = 0; r < group->rank_count; r++) {
         uint32_t rank = group->first_rank + r, m = member_first + rank;
+        const struct wf_layout *kept = NULL;
         struct wf_layout *layout = NULL;
-        enum wf_status status = wf_layout_derive(job->model, &group->recipe, r, &layout, error);
-        if (status != WF_OK) {
-            wf_error_prefix(error, "%s \"%s\"", train ? "--train" : "--infer", group->spec);
-            return status;
+        if (r >= per_engine) { /* the engines of a group are alike */
+            kept = job->members[m - per_engine].layout;
+        } else {
+            enum wf_status status = wf_layout_derive(job->model, &group->recipe, r, &layout, error);
+            if (status != WF_OK) {
+                wf_error_prefix(error, "%s \"%s\"", train ? "--train" : "--infer", group->spec);
+                return status;
+            }
+            kept = keep_layout(job, layout);
         }
         struct wf_coordinates at = wf_recipe_coordinates(&group->recipe, r);
         job->members[m] = (struct wf_plan_member){.side = group->side,
                                                   .rank = rank,
                                                   .engine = train ? 0 : job->engines + at.engine,
-                                                  .layout = keep_layout(job, layout),
+                                                  .layout = kept,
                                                   .host = host_first + rank / per_host};
         job->input.member_count++;
     }
