@@ -134,7 +134,7 @@ static int run_show(const struct arguments *arguments)
         wf_error_set(&error, WF_INVALID, "show needs --model CONFIG and --spec SPEC, nothing else");
         return fail(WF_EXIT_USAGE, &error);
     }
-    if (wf_checkpoint_model(arguments->model, &model, &error) != WF_OK) {
+    if (wf_checkpoint_model(arguments->model, NULL, &model, &error) != WF_OK) {
         return fail(WF_EXIT_FAILED, &error);
     }
     int exit_status = show_layout(arguments, model);

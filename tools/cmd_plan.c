@@ -336,7 +336,7 @@ int wf_cmd_plan(int argc, char **argv)
     argp_parse(&argp, argc, argv, 0, NULL, &arguments);
     struct wf_model *model = NULL;
     struct wf_error error;
-    if (wf_checkpoint_model(arguments.model, &model, &error) != WF_OK) {
+    if (wf_checkpoint_model(arguments.model, NULL, &model, &error) != WF_OK) {
         return failed(&error, WF_EXIT_FAILED);
     }
     int result = plan_job(&arguments, model);

@@ -55,7 +55,7 @@ struct wf_model *folder_model(const char *config)
     struct wf_model *model = NULL;
     struct wf_error error = {0};
     snprintf(path, sizeof path, "tests/golden/models/%s", config);
-    cr_assert_eq(wf_checkpoint_model(path, &model, &error), WF_OK, "%s", error.text);
+    cr_assert_eq(wf_checkpoint_model(path, NULL, &model, &error), WF_OK, "%s", error.text);
     return model;
 }
 

@@ -51,9 +51,9 @@ static void open_row(struct loaded *l, size_t row)
         l->model = folder_model(rows[row].config);
     } else {
         folder_write(l->folder, "config.json", wide, sizeof wide - 1);
-        cr_assert_eq(
-            wf_checkpoint_model(folder_join(path, l->folder, "config.json"), &l->model, &error),
-            WF_OK, "%s", error.text);
+        cr_assert_eq(wf_checkpoint_model(folder_join(path, l->folder, "config.json"), NULL,
+                                         &l->model, &error),
+                     WF_OK, "%s", error.text);
     }
     folder_write_weights(l->folder, "model.safetensors", l->model, 0, l->model->param_count, NULL,
                          0);

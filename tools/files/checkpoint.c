@@ -8,8 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "models/families/family.h"
+#include "models/layout.h"
 #include "tools/files/hf_folder.h"
 #include "tools/files/io.h"
+#include "tools/files/stored.h"
 
 enum { COMPARE_BYTES = 1 << 20 }; /* read at a time when two tensors are compared */
 
@@ -69,43 +72,105 @@ static void format_shape(uint32_t ndim, const uint64_t *shape, char out[128])
     }
 }
 
+/* A tensor's shape and type against what the model says of it. */
+static enum wf_status match_tensor(struct matcher *m, uint32_t file,
+                                   const struct wf_st_tensor *tensor, uint32_t ndim,
+                                   const uint64_t *shape, enum wf_dtype dtype,
+                                   struct wf_error *error)
+{
+    const char *file_name = m->folder->files[file].name;
+    if (tensor->ndim != ndim || memcmp(tensor->shape, shape, ndim * sizeof *shape) != 0) {
+        char found[128], expected[128];
+        format_shape(tensor->ndim, tensor->shape, found);
+        format_shape(ndim, shape, expected);
+        return wf_error_set(error, WF_MISMATCH,
+                            "%s: tensor \"%.200s\" has shape %s, the config says %s; config.json "
+                            "and weights are not of one model",
+                            file_name, tensor->name, found, expected);
+    }
+    if (tensor->dtype == WF_DTYPE_NONE || (dtype != WF_DTYPE_NONE && tensor->dtype != dtype)) {
+        return wf_error_set(error, WF_MISMATCH,
+                            "%s: tensor \"%.200s\" is %s, the config says %s; convert the weights "
+                            "or correct torch_dtype in config.json",
+                            file_name, tensor->name, tensor->dtype_name,
+                            wf_dtype_safetensors(dtype));
+    }
+    if (!wf_hf_folder_lists(m->folder, tensor->name)) {
+        return wf_error_set(error, WF_MISMATCH,
+                            "%s holds \"%.200s\", which the index does not list; the index is "
+                            "stale",
+                            file_name, tensor->name);
+    }
+    return WF_OK;
+}
+
+/* A type that the family fixes (a correction in f32) is the engines' and trainers' wish: files may
+ * hold another that converts into it. */
+static enum wf_dtype expected_dtype(const struct matcher *m, const struct wf_param *param,
+                                    enum wf_dtype found)
+{
+    bool own = param->dtype != m->model->dtype;
+    return own && wf_dtype_castable(found, param->dtype) ? found : param->dtype;
+}
+
+static enum wf_status found_twice(const struct matcher *m, uint32_t file, const char *tensor,
+                                  uint32_t index, struct wf_error *error)
+{
+    return wf_error_set(error, WF_MISMATCH,
+                        "%s: \"%.200s\" holds %s, which another tensor holds too; leave one out",
+                        m->folder->files[file].name, tensor, m->model->params[index].name);
+}
+
 static enum wf_status match_param(struct matcher *m, uint32_t file, uint32_t index,
                                   const struct wf_st_tensor *tensor, struct wf_error *error)
 {
     const struct wf_param *param = &m->model->params[index];
-    const char *file_name = m->folder->files[file].name;
-    if (tensor->ndim != param->ndim ||
-        memcmp(tensor->shape, param->shape, param->ndim * sizeof *param->shape) != 0) {
-        char found[128], expected[128];
-        format_shape(tensor->ndim, tensor->shape, found);
-        format_shape(param->ndim, param->shape, expected);
-        return wf_error_set(error, WF_MISMATCH,
-                            "%s: tensor \"%s\" has shape %s, the config says %s; config.json and "
-                            "weights are not of one model",
-                            file_name, param->name, found, expected);
+    enum wf_status status = match_tensor(m, file, tensor, param->ndim, param->shape,
+                                         expected_dtype(m, param, tensor->dtype), error);
+    if (status == WF_OK && m->found[index]) {
+        status = found_twice(m, file, tensor->name, index, error);
     }
-    if (tensor->dtype == WF_DTYPE_NONE ||
-        (param->dtype != WF_DTYPE_NONE && tensor->dtype != param->dtype)) {
-        return wf_error_set(error, WF_MISMATCH,
-                            "%s: tensor \"%s\" is %s, the config says %s; convert the weights or "
-                            "correct torch_dtype in config.json",
-                            file_name, param->name, tensor->dtype_name,
-                            wf_dtype_safetensors(param->dtype));
+    if (status != WF_OK) {
+        return status;
     }
-    if (!wf_hf_folder_lists(m->folder, tensor->name)) {
-        return wf_error_set(error, WF_MISMATCH,
-                            "%s holds \"%s\", which the index does not list; the index is stale",
-                            file_name, param->name);
-    }
-    WF_ASSERT(!m->found[index]); /* doubles were refused with the index */
     m->found[index] = true;
     m->checkpoint->entries[index] = (struct wf_checkpoint_entry){
         .file = file,
         .dtype = tensor->dtype,
         .offset = m->folder->files[file].data_offset + tensor->begin,
         .elements = tensor->elements,
+        .piece = UINT32_MAX,
     };
     return WF_OK;
+}
+
+/* Several parameters inside one tensor. */
+static enum wf_status match_stored(struct matcher *m, uint32_t file, uint32_t stored,
+                                   const struct wf_st_tensor *tensor, struct wf_error *error)
+{
+    const struct wf_layout *layout = m->checkpoint->stored;
+    const struct wf_tensor *wanted = &layout->tensors[stored];
+    enum wf_status status =
+        match_tensor(m, file, tensor, wanted->ndim, wanted->shape, wanted->dtype, error);
+    uint32_t first = 0, end = 0;
+    wf_stored_pieces(layout, stored, &first, &end);
+    for (uint32_t i = first; i < end && status == WF_OK; i++) {
+        const struct wf_piece *piece = &layout->pieces[i];
+        bool run = piece->form == 0;
+        if (m->found[piece->param]) {
+            return found_twice(m, file, tensor->name, piece->param, error);
+        }
+        m->found[piece->param] = true;
+        m->checkpoint->entries[piece->param] = (struct wf_checkpoint_entry){
+            .file = file,
+            .dtype = tensor->dtype,
+            .offset = m->folder->files[file].data_offset + tensor->begin +
+                      (run ? piece->tensor_offset : 0),
+            .elements = m->model->params[piece->param].elements,
+            .piece = run ? UINT32_MAX : i,
+        };
+    }
+    return status;
 }
 
 /* Names that only quantised or packed checkpoints have: their weights are not what they look like.
@@ -137,6 +202,13 @@ static bool is_bias_of_param(const struct wf_model *model, const char *name)
     return wf_model_find(model, weight, (size_t)len) != UINT32_MAX;
 }
 
+/* The head's name in the files, "" if the family has none. */
+static const char *head_name(const struct wf_model *model)
+{
+    uint32_t row = wf_family_find_row(model->family, WF_NONE, "head", strlen("head"));
+    return row == WF_NONE ? "" : model->family->rows[row].name;
+}
+
 static enum wf_status match_extra(struct matcher *m, uint32_t file,
                                   const struct wf_st_tensor *tensor, struct wf_error *error)
 {
@@ -150,7 +222,7 @@ static enum wf_status match_extra(struct matcher *m, uint32_t file,
              tensor->name);
         return WF_OK;
     }
-    if (m->model->tied && strcmp(tensor->name, "lm_head.weight") == 0) {
+    if (m->model->tied && strcmp(tensor->name, head_name(m->model)) == 0) {
         return WF_OK; /* compared once all places are known */
     }
     if (is_scale(tensor->name)) {
@@ -178,6 +250,21 @@ static enum wf_status match_extra(struct matcher *m, uint32_t file,
     return WF_OK;
 }
 
+/* A tensor whose name is no parameter's. */
+static enum wf_status match_other(struct matcher *m, uint32_t file,
+                                  const struct wf_st_tensor *tensor, struct wf_error *error)
+{
+    if (m->checkpoint->stored == NULL) {
+        enum wf_status status = wf_stored_layout(m->model, &m->checkpoint->stored, error);
+        if (status != WF_OK) {
+            return status;
+        }
+    }
+    uint32_t stored = wf_layout_find(m->checkpoint->stored, tensor->name, strlen(tensor->name));
+    return stored != UINT32_MAX ? match_stored(m, file, stored, tensor, error)
+                                : match_extra(m, file, tensor, error);
+}
+
 static enum wf_status match_all(struct matcher *m, struct wf_error *error)
 {
     for (uint32_t f = 0; f < m->folder->file_count; f++) {
@@ -186,7 +273,7 @@ static enum wf_status match_all(struct matcher *m, struct wf_error *error)
             const struct wf_st_tensor *tensor = &header->tensors[t];
             uint32_t index = wf_model_find(m->model, tensor->name, strlen(tensor->name));
             enum wf_status status = index != UINT32_MAX ? match_param(m, f, index, tensor, error)
-                                                        : match_extra(m, f, tensor, error);
+                                                        : match_other(m, f, tensor, error);
             if (status != WF_OK) {
                 return status;
             }
@@ -210,7 +297,7 @@ static enum wf_status check_missing(struct matcher *m, struct wf_error *error)
     }
     char hint[256] = "";
     const char *name = m->model->params[first].name;
-    if (strcmp(name, "lm_head.weight") == 0) {
+    if (strcmp(name, head_name(m->model)) == 0) {
         snprintf(hint, sizeof hint,
                  "; config.json says that the head is not tied "
                  "(tie_word_embeddings)");
@@ -255,8 +342,8 @@ static enum wf_status compare_bytes(int a_fd, uint64_t a, int b_fd, uint64_t b, 
 static enum wf_status check_head(struct matcher *m, const struct wf_hf_file *file,
                                  const struct wf_st_tensor *head, struct wf_error *error)
 {
-    uint32_t index =
-        wf_model_find(m->model, "model.embed_tokens.weight", strlen("model.embed_tokens.weight"));
+    uint32_t row = wf_family_find_row(m->model->family, WF_NONE, "embedding", strlen("embedding"));
+    uint32_t index = wf_model_param(m->model, WF_NONE, WF_NONE, row, 0);
     if (index == UINT32_MAX) {
         return WF_OK;
     }
@@ -273,12 +360,12 @@ static enum wf_status check_head(struct matcher *m, const struct wf_hf_file *fil
     }
     if (!equal) {
         return wf_error_set(error, WF_MISMATCH,
-                            "%s: config.json says that the head is tied, but lm_head.weight "
-                            "differs from the embedding; correct tie_word_embeddings",
-                            file->name);
+                            "%s: config.json says that the head is tied, but %s differs from the "
+                            "embedding; correct tie_word_embeddings",
+                            file->name, head->name);
     }
-    note(m, EXTRA_SKIPPED, "%s: lm_head.weight equals the embedding it is tied to: skipped",
-         file->name);
+    note(m, EXTRA_SKIPPED, "%s: %s equals the embedding it is tied to: skipped", file->name,
+         head->name);
     return WF_OK;
 }
 
@@ -287,7 +374,7 @@ static enum wf_status check_heads(struct matcher *m, struct wf_error *error)
     enum wf_status status = WF_OK;
     for (uint32_t f = 0; m->model->tied && status == WF_OK && f < m->folder->file_count; f++) {
         const struct wf_hf_file *file = &m->folder->files[f];
-        const struct wf_st_tensor *head = wf_st_find(file->header, "lm_head.weight");
+        const struct wf_st_tensor *head = wf_st_find(file->header, head_name(m->model));
         if (head != NULL && head->elements != 0) {
             status = check_head(m, file, head, error);
         }
@@ -384,9 +471,39 @@ void wf_checkpoint_free(struct wf_checkpoint *checkpoint)
         free(checkpoint->files[i].name);
     }
     free(checkpoint->files);
+    wf_layout_free(checkpoint->stored);
     free(checkpoint->entries);
     free(checkpoint->folder);
     free(checkpoint);
+}
+
+/* Elements that lie apart: everything from the first to the last byte is read, and they are picked
+ * out. */
+static enum wf_status read_apart(const struct wf_checkpoint *checkpoint,
+                                 const struct wf_checkpoint_entry *entry, uint64_t first,
+                                 uint64_t count, uint8_t *buffer, struct wf_error *error)
+{
+    struct wf_nest nest = wf_layout_nest(checkpoint->stored, entry->piece);
+    size_t bytes = wf_dtype_bytes(entry->dtype);
+    uint64_t from = UINT64_MAX, to = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t byte = wf_stored_byte(&nest, first + i);
+        from = byte < from ? byte : from;
+        to = byte + bytes > to ? byte + bytes : to;
+    }
+    uint8_t *span = count > 0 ? malloc(to - from) : NULL;
+    if (span == NULL) {
+        return count == 0 ? WF_OK
+                          : wf_error_set(error, WF_NO_MEMORY, "no memory for %" PRIu64 " bytes",
+                                         to - from);
+    }
+    enum wf_status status = wf_file_pread(checkpoint->files[entry->file].fd, span,
+                                          (size_t)(to - from), entry->offset + from, error);
+    for (uint64_t i = 0; i < count && status == WF_OK; i++) {
+        memcpy(buffer + i * bytes, span + (wf_stored_byte(&nest, first + i) - from), bytes);
+    }
+    free(span);
+    return status;
 }
 
 enum wf_status wf_checkpoint_read(const struct wf_checkpoint *checkpoint, uint32_t param,
@@ -398,16 +515,18 @@ enum wf_status wf_checkpoint_read(const struct wf_checkpoint *checkpoint, uint32
     WF_ASSERT(first <= entry->elements && count <= entry->elements - first);
     const struct wf_checkpoint_file *file = &checkpoint->files[entry->file];
     size_t bytes = wf_dtype_bytes(entry->dtype);
-    enum wf_status status = wf_file_pread(file->fd, buffer, (size_t)count * bytes,
-                                          entry->offset + first * bytes, error);
+    enum wf_status status = entry->piece != UINT32_MAX
+                                ? read_apart(checkpoint, entry, first, count, buffer, error)
+                                : wf_file_pread(file->fd, buffer, (size_t)count * bytes,
+                                                entry->offset + first * bytes, error);
     if (status != WF_OK) {
         wf_error_prefix(error, "%s/%s", checkpoint->folder, file->name);
     }
     return status;
 }
 
-enum wf_status wf_checkpoint_model(const char *path, struct wf_model **model_out,
-                                   struct wf_error *error)
+enum wf_status wf_checkpoint_model(const char *path, const struct wf_family *const *families,
+                                   struct wf_model **model_out, struct wf_error *error)
 {
     char *text;
     size_t len;
@@ -415,7 +534,7 @@ enum wf_status wf_checkpoint_model(const char *path, struct wf_model **model_out
     if (status != WF_OK) {
         return status;
     }
-    status = wf_model_parse(text, len, NULL, model_out, error);
+    status = wf_model_parse(text, len, families, model_out, error);
     free(text);
     if (status != WF_OK) {
         wf_error_prefix(error, "the config of %s", path);

@@ -8,12 +8,13 @@
  * tensor that it does not list, or if two of its files hold one tensor. File names in it must be
  * plain (no folder), and the files regular; links are followed.
  *
- * What must be there. Every parameter of the model, in its shape and in the config's dtype; the
- * first difference of each kind is named. What may be there besides: the head of a tied model if
- * its bytes equal the embedding's, rotary_emb.inv_freq and tensors without elements (skipped,
- * noted); any other extra tensor is noted or refused (`extras_refuse`). Always refused are extras
- * that say the weights mean something else: scales of quantised weights, and a bias beside a known
- * weight.
+ * What must be there. Every parameter of the model, in its shape and in the config's dtype, by
+ * itself or inside the tensor in which its family stores it (experts in one tensor, perhaps
+ * transposed); the first difference of each kind is named. What may be there besides: the head of a
+ * tied model if its bytes equal the embedding's, rotary_emb.inv_freq and tensors without elements
+ * (skipped, noted); any other extra tensor is noted or refused (`extras_refuse`). Always refused
+ * are extras that say the weights mean something else: scales of quantised weights, and a bias
+ * beside a known weight.
  *
  * Opening reads headers only. Reading is by pread: thread-safe, no mapping, a file that shrinks
  * gives IO.
@@ -34,6 +35,8 @@ enum {
     WF_CHECKPOINT_NOTES_MAX = 20,        /* notes of one kind before the rest is only counted */
 };
 
+struct wf_layout; /* models/layout.h */
+
 struct wf_checkpoint_options {
     bool extras_refuse; /* refuse extra tensors instead of noting them */
     /* Called with a sentence for each thing skipped or worth knowing; may be NULL. */
@@ -45,8 +48,9 @@ struct wf_checkpoint_options {
 struct wf_checkpoint_entry {
     uint32_t file;
     enum wf_dtype dtype;
-    uint64_t offset; /* bytes, in the file */
+    uint64_t offset; /* bytes, in the file: of the parameter if it is one run, else of the tensor */
     uint64_t elements;
+    uint32_t piece; /* of `stored`: where in its tensor it lies; UINT32_MAX: one run */
 };
 
 struct wf_checkpoint_file {
@@ -59,13 +63,16 @@ struct wf_checkpoint {
     struct wf_checkpoint_entry *entries; /* one for each parameter, in the model's order */
     struct wf_checkpoint_file *files;    /* by name */
     uint32_t entry_count, file_count;
-    char *folder; /* as given; owned */
+    char *folder;             /* as given; owned */
+    struct wf_layout *stored; /* what the files hold; NULL if every tensor is a parameter. Owned */
 };
 
 /* The model of a folder (its config.json) or of a config file: what `model:` of a job file and
- * --model name. Gives *model_out; free with wf_model_free. */
-enum wf_status wf_checkpoint_model(const char *folder_or_config, struct wf_model **model_out,
-                                   struct wf_error *error);
+ * --model name. `families` beside the built-in ones (models/config.h; may be NULL). Gives
+ * *model_out; free with wf_model_free. */
+enum wf_status wf_checkpoint_model(const char *folder_or_config,
+                                   const struct wf_family *const *families,
+                                   struct wf_model **model_out, struct wf_error *error);
 
 /* Gives *out; free with wf_checkpoint_free. `model` is borrowed during the call only. */
 enum wf_status wf_checkpoint_open(const char *folder, const struct wf_model *model,

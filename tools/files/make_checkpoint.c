@@ -20,6 +20,7 @@
 #include "tools/files/hf_folder.h"
 #include "tools/files/io.h"
 #include "tools/files/known_values.h"
+#include "tools/files/stored.h"
 
 enum { BLOCK_BYTES = 4 << 20 }; /* made and written at a time */
 
@@ -28,9 +29,10 @@ struct maker {
     struct wf_make_report report;
     char *config; /* text of the new config.json; owned */
     size_t config_len;
-    struct wf_model *model; /* owned */
-    uint32_t *shard_end;    /* owned; parameter after the last of each shard */
-    uint8_t *block;         /* owned */
+    struct wf_model *model;   /* owned */
+    struct wf_layout *layout; /* owned: the tensors of the files */
+    uint32_t *shard_end;      /* owned; tensor after the last of each shard */
+    uint8_t *block;           /* owned */
     uint64_t bytes_done;
 };
 
@@ -50,6 +52,16 @@ static bool set_dtype(struct json_object *root, enum wf_dtype dtype)
     return (!has_new || json_object_object_add(root, "dtype", json_object_new_string(name)) == 0) &&
            ((has_new && !has_old) ||
             json_object_object_add(root, "torch_dtype", json_object_new_string(name)) == 0);
+}
+
+/* Where the layers are counted: in the text model's config, if it is nested. */
+static struct json_object *text_model(struct json_object *root)
+{
+    struct json_object *nested = NULL;
+    bool counts = json_object_object_get_ex(root, "text_config", &nested) &&
+                  json_object_is_type(nested, json_type_object) &&
+                  json_object_object_get_ex(nested, "num_hidden_layers", NULL);
+    return counts ? nested : root;
 }
 
 /* A list with one entry for each layer must not be longer than there are layers. */
@@ -77,8 +89,9 @@ static enum wf_status edit_config(struct maker *m, struct wf_error *error)
     }
     bool ok = json_object_is_type(root, json_type_object);
     if (ok && options->layers != 0) {
-        ok = set_number(root, "num_hidden_layers", options->layers) &&
-             cut_layer_list(root, options->layers);
+        struct json_object *text_config = text_model(root);
+        ok = set_number(text_config, "num_hidden_layers", options->layers) &&
+             cut_layer_list(text_config, options->layers);
     }
     if (ok && options->dtype != WF_DTYPE_NONE) {
         ok = set_dtype(root, options->dtype);
@@ -108,7 +121,10 @@ static enum wf_status read_config(struct maker *m, struct wf_error *error)
     }
     status = edit_config(m, error);
     if (status == WF_OK) {
-        status = wf_model_parse(m->config, m->config_len, NULL, &m->model, error);
+        status = wf_model_parse(m->config, m->config_len, m->options->families, &m->model, error);
+    }
+    if (status == WF_OK) {
+        status = wf_stored_layout(m->model, &m->layout, error);
     }
     if (status != WF_OK) {
         wf_error_prefix(error, "the config of %s", m->options->config);
@@ -118,31 +134,27 @@ static enum wf_status read_config(struct maker *m, struct wf_error *error)
 
 /* --- the shards ------------------------------------------------------------------------------- */
 
-static uint64_t param_bytes(const struct wf_param *param)
-{
-    return param->elements * wf_dtype_bytes(param->dtype);
-}
-
-/* Cuts the inventory into shards of about equal bytes, none of them empty. */
+/* Cuts the tensors into shards of about equal bytes, none of them empty. */
 static enum wf_status plan_shards(struct maker *m, struct wf_error *error)
 {
-    const struct wf_model *model = m->model;
+    const struct wf_layout *layout = m->layout;
     uint32_t shards = m->options->shards;
-    for (uint32_t i = 0; i < model->param_count; i++) {
-        if (!wf_known_values_supports(model->params[i].dtype)) {
+    for (uint32_t i = 0; i < layout->tensor_count; i++) {
+        const struct wf_tensor *tensor = &layout->tensors[i];
+        if (!wf_known_values_supports(tensor->dtype)) {
             return wf_error_set(error, WF_UNSUPPORTED,
-                                "parameter \"%s\" would be %s; known values exist for f32, f16 and "
-                                "bf16: give --dtype",
-                                model->params[i].name, wf_dtype_name(model->params[i].dtype));
+                                "tensor \"%s\" would be %s; known values exist for f32, f16 and "
+                                "bf16: give --dtype, or a config without quantization_config",
+                                tensor->name, wf_dtype_name(tensor->dtype));
         }
-        m->report.bytes += param_bytes(&model->params[i]);
-        m->report.elements += model->params[i].elements;
+        m->report.bytes += tensor->bytes;
+        m->report.elements += tensor->bytes / wf_dtype_bytes(tensor->dtype);
     }
-    m->report.tensors = model->param_count;
+    m->report.tensors = layout->tensor_count;
     m->report.files = shards;
-    if (shards > model->param_count) {
+    if (shards > layout->tensor_count) {
         return wf_error_set(error, WF_INVALID, "%u shards are more than the %u tensors", shards,
-                            model->param_count);
+                            layout->tensor_count);
     }
     m->shard_end = calloc(shards, sizeof *m->shard_end);
     m->block = malloc(BLOCK_BYTES);
@@ -151,15 +163,15 @@ static enum wf_status plan_shards(struct maker *m, struct wf_error *error)
     }
     uint64_t so_far = 0;
     uint32_t shard = 0;
-    for (uint32_t i = 0; i < model->param_count; i++) {
-        so_far += param_bytes(&model->params[i]);
+    for (uint32_t i = 0; i < layout->tensor_count; i++) {
+        so_far += layout->tensors[i].bytes;
         bool is_full = so_far / (shard + 1) >= m->report.bytes / shards;
-        bool must_end = model->param_count - i - 1 == shards - shard - 1; /* one each is left */
+        bool must_end = layout->tensor_count - i - 1 == shards - shard - 1; /* one each is left */
         if (shard + 1 < shards && (is_full || must_end)) {
             m->shard_end[shard++] = i + 1;
         }
     }
-    m->shard_end[shards - 1] = model->param_count;
+    m->shard_end[shards - 1] = layout->tensor_count;
     return WF_OK;
 }
 
@@ -188,9 +200,11 @@ static enum wf_status shard_header(const struct maker *m, uint32_t shard, uint8_
         return wf_error_set(error, WF_NO_MEMORY, "no memory for %u tensors", count);
     }
     for (uint32_t i = 0; i < count; i++) {
-        const struct wf_param *param = &m->model->params[first + i];
-        tensors[i] = (struct wf_st_tensor){
-            .name = param->name, .dtype = param->dtype, .ndim = param->ndim, .shape = param->shape};
+        const struct wf_tensor *tensor = &m->layout->tensors[first + i];
+        tensors[i] = (struct wf_st_tensor){.name = tensor->name,
+                                           .dtype = tensor->dtype,
+                                           .ndim = tensor->ndim,
+                                           .shape = tensor->shape};
     }
     enum wf_status status = wf_st_format(tensors, count, metadata, bytes_out, len_out, error);
     free(tensors);
@@ -201,7 +215,7 @@ static uint64_t shard_bytes(const struct maker *m, uint32_t shard)
 {
     uint64_t bytes = 0;
     for (uint32_t i = shard_first(m, shard); i < m->shard_end[shard]; i++) {
-        bytes += param_bytes(&m->model->params[i]);
+        bytes += m->layout->tensors[i].bytes;
     }
     return bytes;
 }
@@ -295,24 +309,21 @@ static enum wf_status file_path(const struct maker *m, const char *name, char ou
     return WF_OK;
 }
 
-static enum wf_status write_param(struct maker *m, struct wf_atomic_file *file,
-                                  const struct wf_param *param, struct wf_error *error)
+struct writing {
+    struct maker *maker;
+    struct wf_atomic_file *file;
+};
+
+static enum wf_status write_part(void *user, const void *bytes, size_t len, struct wf_error *error)
 {
-    size_t bytes = wf_dtype_bytes(param->dtype);
-    uint64_t at_once = BLOCK_BYTES / bytes;
-    for (uint64_t first = 0; first < param->elements; first += at_once) {
-        uint64_t count = param->elements - first < at_once ? param->elements - first : at_once;
-        wf_known_values_fill(param->name, first, count, param->dtype, m->block);
-        enum wf_status status = wf_atomic_write(file, m->block, count * bytes, error);
-        if (status != WF_OK) {
-            return status;
-        }
-        m->bytes_done += count * bytes;
-        if (m->options->progress != NULL) {
-            m->options->progress(m->options->user, m->bytes_done, m->report.bytes);
-        }
+    struct writing *writing = user;
+    struct maker *m = writing->maker;
+    enum wf_status status = wf_atomic_write(writing->file, bytes, len, error);
+    m->bytes_done += status == WF_OK ? len : 0;
+    if (status == WF_OK && m->options->progress != NULL) {
+        m->options->progress(m->options->user, m->bytes_done, m->report.bytes);
     }
-    return WF_OK;
+    return status;
 }
 
 static enum wf_status write_shard(struct maker *m, uint32_t shard, const uint8_t *header,
@@ -329,7 +340,9 @@ static enum wf_status write_shard(struct maker *m, uint32_t shard, const uint8_t
     }
     status = wf_atomic_write(&file, header, header_len, error);
     for (uint32_t i = shard_first(m, shard); status == WF_OK && i < m->shard_end[shard]; i++) {
-        status = write_param(m, &file, &m->model->params[i], error);
+        struct writing writing = {m, &file};
+        status = wf_stored_known(m->model, m->layout, i, m->block, BLOCK_BYTES, write_part,
+                                 &writing, error);
     }
     if (status != WF_OK) {
         wf_atomic_abort(&file);
@@ -392,7 +405,7 @@ static enum wf_status make_index(const struct maker *m, char **text_out, struct 
         char name[64];
         shard_name(m, shard, name);
         for (uint32_t i = shard_first(m, shard); ok && i < m->shard_end[shard]; i++) {
-            ok = json_object_object_add(map, m->model->params[i].name,
+            ok = json_object_object_add(map, m->layout->tensors[i].name,
                                         json_object_new_string(name)) == 0;
         }
     }
@@ -483,6 +496,7 @@ enum wf_status wf_make_checkpoint(const struct wf_make_options *options,
     free(m.config);
     free(m.shard_end);
     free(m.block);
+    wf_layout_free(m.layout);
     wf_model_free(m.model);
     if (status == WF_OK) {
         *report_out = m.report;

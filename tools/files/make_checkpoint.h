@@ -19,12 +19,13 @@
 enum { WF_MAKE_SHARDS_MAX = 4096 };
 
 struct wf_make_options {
-    const char *config;  /* a config.json, or a folder that has one */
-    const char *folder;  /* made if absent */
-    uint64_t layers;     /* 0: the config's */
-    enum wf_dtype dtype; /* NONE: the config's */
-    uint32_t shards;     /* 1..WF_MAKE_SHARDS_MAX, at most one a parameter */
-    bool force;          /* write over what differs */
+    const char *config;                      /* a config.json, or a folder that has one */
+    const char *folder;                      /* made if absent */
+    uint64_t layers;                         /* 0: the config's */
+    enum wf_dtype dtype;                     /* NONE: the config's */
+    uint32_t shards;                         /* 1..WF_MAKE_SHARDS_MAX, at most one a parameter */
+    bool force;                              /* write over what differs */
+    const struct wf_family *const *families; /* beside the built-in ones; may be NULL */
     /* Called while bytes are written; may be NULL. */
     void (*progress)(void *user, uint64_t bytes_done, uint64_t bytes_total);
     void *user;

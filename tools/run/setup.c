@@ -48,7 +48,7 @@ static enum wf_status load_model(struct wf_run_setup *setup, struct wf_error *er
                             "model: %s: %s; expected a Hugging Face folder or a config.json",
                             setup->job.model, strerror(errno));
     }
-    enum wf_status status = wf_checkpoint_model(setup->job.model, &setup->model, error);
+    enum wf_status status = wf_checkpoint_model(setup->job.model, NULL, &setup->model, error);
     if (status != WF_OK) {
         wf_error_prefix(error, "model");
         return status;
