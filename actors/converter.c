@@ -1,7 +1,9 @@
 /* converter.c - from the members' recipes to their layouts, checked against what each announced.
  *
- * One derivation for each class: ranks of one group with equal tensor and pipeline coordinates have
- * equal layouts. The work is a job; the Planner gets the result as WF_LOCAL_PLAN with `agreed` set.
+ * One derivation for each class: ranks of one group with equal stages and places in all groups of
+ * ranks have equal layouts, unless their engines have different tables of experts. A layout by a
+ * table is derived by rule too: the plan is made from both. The work is a job; the Planner gets the
+ * result as WF_LOCAL_PLAN with `agreed` set.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +31,8 @@ struct wf_converter {
 
 struct class_key {
     uint64_t group;
-    uint32_t tp, pp;
+    struct wf_coordinates at; /* without the engine */
+    const struct wf_table *table;
 };
 
 struct work {
@@ -98,22 +101,32 @@ static enum wf_status parse_groups(struct work *work)
     return WF_OK;
 }
 
+static bool same_class(const struct class_key *a, const struct class_key *b)
+{
+    bool same = a->group == b->group && a->table == b->table && a->at.tp == b->at.tp &&
+                a->at.pp == b->at.pp && a->at.dp == b->at.dp && a->at.cp == b->at.cp;
+    for (unsigned group = 0; same && group < WF_GROUP_COUNT; group++) {
+        same = a->at.group[group].rank == b->at.group[group].rank;
+    }
+    return same;
+}
+
 static enum wf_status derive(struct work *work, const struct wf_el_peer *peer,
-                             struct wf_layout **layout_out)
+                             const struct wf_table *table, struct wf_layout **layout_out)
 {
     struct wf_agreed *agreed = work->agreed;
-    const struct wf_recipe *recipe = &work->recipes[peer->group];
-    struct wf_coordinates at = wf_recipe_coordinates(recipe, (uint32_t)peer->group_rank);
-    struct class_key key = {peer->group, at.tp, at.pp};
+    struct wf_recipe recipe = work->recipes[peer->group];
+    struct class_key key = {peer->group, wf_recipe_coordinates(&recipe, (uint32_t)peer->group_rank),
+                            table};
     for (uint32_t i = 0; i < agreed->owned_count; i++) {
-        const struct class_key *known = &work->keys[i];
-        if (known->group == key.group && known->tp == key.tp && known->pp == key.pp) {
+        if (same_class(&work->keys[i], &key)) {
             *layout_out = agreed->owned[i];
             return WF_OK;
         }
     }
     struct wf_layout *layout;
-    enum wf_status status = wf_layout_derive(work->rank->options.model, recipe,
+    recipe.placement = table != NULL ? &table->placement : NULL;
+    enum wf_status status = wf_layout_derive(work->rank->options.model, &recipe,
                                              (uint32_t)peer->group_rank, &layout, work->error);
     if (status == WF_OK) {
         work->keys[agreed->owned_count] = key;
@@ -144,12 +157,19 @@ static enum wf_status convert_peer(struct work *work, uint32_t index)
                             members->groups[peer->group].name, world);
     }
     struct wf_layout *layout;
-    enum wf_status status = derive(work, peer, &layout);
+    const struct wf_table *table =
+        peer->side == WF_INFER ? wf_tables_find(&work->agreed->tables, peer->engine) : NULL;
+    enum wf_status status = derive(work, peer, table, &layout);
+    if (status == WF_OK && table != NULL) {
+        status = derive(work, peer, NULL, &work->agreed->bases[index]);
+    }
     if (status != WF_OK) {
         wf_error_prefix(work->error, "%s", who);
         return status;
     }
-    if (!wf_hash_equal(layout->hash, peer->layout)) {
+    bool unknown =
+        wf_hash_equal(peer->layout, (struct wf_hash){0, 0}); /* not here: a table is new */
+    if (!unknown && !wf_hash_equal(layout->hash, peer->layout)) {
         char theirs[WF_HASH_TEXT], ours[WF_HASH_TEXT];
         wf_hash_format(peer->layout, theirs);
         wf_hash_format(layout->hash, ours);
@@ -172,11 +192,12 @@ static enum wf_status convert(struct work *work)
         return status;
     }
     work->recipes = calloc(members->groups_count + 1, sizeof *work->recipes);
-    work->keys = calloc(peers + 1, sizeof *work->keys);
+    work->keys = calloc(2 * peers + 1, sizeof *work->keys);
     agreed->layouts = calloc(peers + 1, sizeof(struct wf_layout *));
-    agreed->owned = calloc(peers + 1, sizeof(struct wf_layout *));
+    agreed->bases = calloc(peers + 1, sizeof(struct wf_layout *));
+    agreed->owned = calloc(2 * peers + 1, sizeof(struct wf_layout *));
     if (work->recipes == NULL || work->keys == NULL || agreed->layouts == NULL ||
-        agreed->owned == NULL) {
+        agreed->bases == NULL || agreed->owned == NULL) {
         return wf_error_set(work->error, WF_NO_MEMORY, "no memory for the layouts of %zu ranks",
                             peers);
     }
@@ -206,6 +227,8 @@ static void start(struct wf_converter *converter, struct wf_local_msg *plan)
     converter->agreed = wf_agreed_new();
     converter->agreed->members = plan->members;
     memset(&plan->members, 0, sizeof plan->members);
+    converter->agreed->tables = plan->tables;
+    plan->tables = (struct wf_tables){0};
     plan->msg.release(&plan->msg);
     struct wf_env *env = wf_loop_env(converter->rank->loop);
     env->ops->job(env, &converter->job);

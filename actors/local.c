@@ -8,6 +8,7 @@ static void release_local(struct wf_msg *msg)
     struct wf_local_msg *local = (struct wf_local_msg *)msg;
     wf_agreed_release(local->agreed);
     wf_frame_fini(&local->members);
+    wf_tables_fini(&local->tables);
     free(local);
 }
 
@@ -49,6 +50,8 @@ void wf_agreed_release(struct wf_agreed *agreed)
     }
     free(agreed->owned);
     free(agreed->layouts);
+    free(agreed->bases);
+    wf_tables_fini(&agreed->tables);
     wf_model_free(agreed->model);
     wf_frame_fini(&agreed->members);
     free(agreed->peers);

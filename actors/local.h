@@ -26,6 +26,7 @@
 #define WEFT_ACTORS_LOCAL_H
 
 #include "actors/messages.h"
+#include "actors/placement.h"
 #include "actors/plan.h"
 #include "actors/rank.h"
 #include "actors/round.h"
@@ -60,7 +61,9 @@ struct wf_agreed {
     struct wf_plan *plan;
     struct wf_layout **layouts; /* by member order: train ranks, then infer ranks; pointers may
                                    repeat and point into `owned` or at the rank's own */
-    struct wf_layout **owned;   /* freed with it; both arrays are malloc'd */
+    struct wf_layout **bases; /* like layouts: by rule, where layouts[] is by a table; else NULL */
+    struct wf_tables tables;  /* of the engines that have one */
+    struct wf_layout **owned; /* freed with it; both arrays are malloc'd */
     uint32_t owned_count;
     uint32_t train_ranks, infer_ranks;
     uint64_t build_ns;
@@ -77,6 +80,7 @@ struct wf_local_msg {
     struct wf_agreed *agreed; /* PLANNED, PLAN_FILL, FILL_PLANNED; READ and GRANT of a fill from
                                  a replica: holds a reference */
     struct wf_frame members;  /* PLAN: owns */
+    struct wf_tables tables;  /* PLAN: owns */
     uint64_t deadline_ns;     /* READ: on the loop's clock */
     uint64_t slot;            /* GRANT, SNAPSHOT */
     bool wrote;               /* READ_DONE, STOPPED: something of the round may have landed */
@@ -99,12 +103,17 @@ struct wf_sender;
 struct wf_receiver;
 struct wf_validator;
 
+enum { WF_LAYOUTS_BEFORE = 4 };
 /* The rank as its parts see it. */
 struct wf_rank {
     struct wf_loop *loop;
     struct wf_rank_options options; /* deep copy where the header says so */
     struct wf_recipe recipe;
     struct wf_layout *layout;
+    struct wf_layout *layouts_before[WF_LAYOUTS_BEFORE]; /* by tables that are over: ring; what was
+                                                            planned with them may point there */
+    uint32_t layout_count;                               /* ever replaced */
+    struct wf_table *table;                              /* its engine's, or NULL: by rule */
     uint32_t *order;      /* layout tensor -> options.tensors index */
     uint64_t incarnation; /* wall clock seconds and chance: never used twice */
     uint64_t pid;

@@ -23,6 +23,7 @@
 
 enum { WF_PROTOCOL_MIN = 1, WF_PROTOCOL_MAX = 1, WF_PROOF_MAX = 64, WF_NONCE_MAX = 32 };
 enum { WF_REGIONS_MAX = 4096, WF_PLACES_MAX = 65536 }; /* of one source; places: its tensors */
+enum { WF_PLACED_MAX = 1 << 19 }; /* slots of all layers in a table of experts */
 enum { WF_ROLE_RANK, WF_ROLE_OBSERVER };
 /* round_report.state, and status_round.state */
 enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT, WF_REPORT_RUNNING };
@@ -41,6 +42,7 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
 #define WF_FIELDS_group(F) \
     F(TEXT, name, WF_LABEL_MAX) F(U64, side, 1) F(TEXT, spec, WF_SPEC_MAX) F(HASH, model, 0)
 #define WF_FIELDS_unit(F) F(U64, engine, WF_ENGINES_MAX)
+#define WF_FIELDS_slot(F) F(U64, expert, WF_EXPERTS_MAX)
 #define WF_FIELDS_chunk(F) \
     F(U64, op, UINT32_MAX) F(U64, chunk, UINT32_MAX) F(U64, digest, UINT64_MAX)
 #define WF_FIELDS_place(F) \
@@ -72,7 +74,7 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
     F(U64, limit_ns, UINT64_MAX)
 
 #define WF_ELEMENT_MAP(X)                                                                   \
-    X(member) X(peer) X(group) X(unit) X(chunk) X(place) X(span) X(transport)               \
+    X(member) X(peer) X(group) X(unit) X(slot) X(chunk) X(place) X(span) X(transport)               \
     X(status_rank) X(status_engine) X(status_round) X(status_wait)
 
 /* --- frames ---------------------------------------------------------------------------------- */
@@ -228,6 +230,13 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
     F(LIST, engines, status_engine, WF_ENGINES_MAX) F(LIST, ranks, status_rank, WF_RANKS_MAX)   \
     F(LIST, rounds, status_round, WF_STATUS_ROUNDS) /* oldest first; one may be going on */     \
     F(LIST, waits, status_wait, WF_STATUS_WAITS)
+/* Which expert each slot of an engine holds, layer by layer; without layers: by its recipe's rule
+ * again. From an infer rank, before JOINED and whenever it changes: `layout` is its own by this
+ * table, and it votes no in rounds of plans with another one. From the server, before MEMBERS: that
+ * of an engine whose ranks agree; `layout` is none. */
+#define WF_FIELDS_placement(F)                                                               \
+    F(U64, engine, WF_ENGINES_MAX) F(HASH, layout, 0) F(U64, layers, WF_LAYERS_MAX)          \
+    F(U64, slots, WF_EXPERTS_MAX) F(LIST, experts, slot, WF_PLACED_MAX)
 /* A clean goodbye: a rank that leaves, or the server that ends the job. */
 #define WF_FIELDS_leave(F) F(TEXT, reason, WF_REASON_MAX)
 /* --- between plan peers: a reader (infer rank) and a source (train rank) --------------------- */
@@ -261,7 +270,7 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
     X(vote, 13) X(decide, 14) X(quiesced, 15) X(flip, 16) X(flipped, 17) X(resume, 18)          \
     X(resumed, 19) X(abort, 20) X(aborted, 21) X(released, 22) X(round_aborted, 23) X(note, 24) \
     X(plan_report, 25) X(round_report, 26) X(progress, 27) X(leave, 28) X(joined, 29)           \
-    X(told, 30) X(prove, 31) X(proven, 32) X(permit, 33) X(stored, 34)                          \
+    X(told, 30) X(prove, 31) X(proven, 32) X(permit, 33) X(stored, 34) X(placement, 35)         \
     X(peer_hello, 40) X(peer_region, 41) X(peer_places, 42) X(grant_request, 43)                \
     X(grant, 44) X(digest_request, 45) X(digest, 46) X(chunks_request, 47) X(chunks, 48)        \
     X(peer_refused, 49) X(presence, 60) X(status_request, 70) X(status, 71)

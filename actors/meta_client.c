@@ -128,6 +128,7 @@ void wf_client_joined(struct wf_meta_client *client)
                                            .live = client->live,
                                            .committed = client->committed,
                                            .serving = client->host == WF_HOST_SERVING};
+    wf_client_place_tell(client); /* before: who has joined is planned with */
     wf_client_send(client, WF_FRAME_joined, &joined);
     if (!is_infer(client)) {
         wf_client_train_joined(client);
@@ -207,6 +208,7 @@ static void start_planning(struct wf_meta_client *client)
     client->planning_term = client->members.members.term;
     client->members_wait = false;
     local->members = client->members;
+    local->tables = wf_tables_copy(&client->tables);
     client->members = (struct wf_frame){0};
     wf_send(wf_converter_actor(client->rank->converter), &local->msg);
 }
@@ -214,7 +216,7 @@ static void start_planning(struct wf_meta_client *client)
 static void on_members(struct wf_meta_client *client, struct wf_frame *frame)
 {
     uint64_t epoch = frame->members.epoch;
-    if (frame->members.term != client->term) {
+    if (frame->members.term != client->term || !wf_client_place_is_known(client, &frame->members)) {
         return;
     }
     if (!client->planning && client->planned_epoch == epoch) {
@@ -297,6 +299,9 @@ static void on_frame(struct wf_meta_client *client, const struct wf_wire_msg *wi
         break;
     case WF_FRAME_members:
         on_members(client, &frame);
+        break;
+    case WF_FRAME_placement:
+        wf_client_place_told(client, &frame.placement);
         break;
     default:
         if (client->link == WF_LINK_UP && !client->closing) {
@@ -451,5 +456,6 @@ void wf_meta_client_free(struct wf_meta_client *client)
     free(client->fill.members);
     wf_agreed_release(client->fill.agreed);
     wf_agreed_release(client->agreed);
+    wf_tables_fini(&client->tables);
     free(client);
 }

@@ -158,6 +158,10 @@ static void on_open(struct wf_meta_client *client, const struct wf_frame_open *o
     if (!is_free || wf_round_key_compare(&open->round, &client->round) <= 0) {
         return;
     }
+    if (wf_client_place_is_stale(client)) {
+        wf_client_place_refuse(client, &open->round);
+        return;
+    }
     if (wf_client_fill_is_source(client, open)) {
         wf_client_fill_serve(client, open);
         return;

@@ -96,6 +96,8 @@ struct wf_meta_client {
     struct wf_frame members;                    /* newest MEMBERS not handed to the Converter yet */
     bool members_wait, planning, fill_planning; /* one of the two at a time */
     uint64_t planned_epoch, planning_epoch, planning_term;
+    struct wf_tables tables; /* that the server told: of the next MEMBERS */
+    bool placed;             /* this rank's own table was changed once */
     struct wf_frame_planned planned;
 
     /* --- memory of rounds: what HELLO reports */
@@ -212,6 +214,19 @@ void wf_client_fill_drop(struct wf_meta_client *client);
 /* Asks the Planner for what is wanted, when it is free. */
 void wf_client_fill_plan(struct wf_meta_client *client);
 void wf_client_fill_planned(struct wf_meta_client *client, struct wf_local_msg *local);
+
+/* --- meta_client_place.c ------------------------------------------------------------------------
+ */
+bool wf_client_place_is_stale(const struct wf_meta_client *client);
+/* Votes no, by name. */
+void wf_client_place_refuse(struct wf_meta_client *client, const struct wf_round_key *round);
+void wf_client_place_tell(struct wf_meta_client *client); /* the server, if there is a table */
+void wf_client_place_told(struct wf_meta_client *client, const struct wf_frame_placement *frame);
+/* The list has this rank's layout; otherwise the server is told, and the list is of no use. */
+bool wf_client_place_is_known(struct wf_meta_client *client,
+                              const struct wf_frame_members *members);
+enum wf_status wf_client_place(struct wf_meta_client *client, const struct wf_placement *placement,
+                               struct wf_error *error);
 
 /* --- meta_client_train.c ------------------------------------------------------------------------
  */

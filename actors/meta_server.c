@@ -101,6 +101,7 @@ static bool on_rank_frame(struct wf_meta_server *server, struct wf_server_rank *
         HANDLE(heartbeat)
         HANDLE(leave)
         HANDLE(planned)
+        HANDLE(placement)
         HANDLE(publish)
         HANDLE(idle)
         HANDLE(told)
@@ -579,6 +580,7 @@ void wf_meta_server_free(struct wf_meta_server *server)
     for (uint32_t i = 0; i < server->rank_count; i++) {
         wf_server_forget_note(&server->ranks[i]);
     }
+    wf_server_place_fini(server);
     wf_server_forget_reports(server);
     free(server->ranks);
     free(server->engines);

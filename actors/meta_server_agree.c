@@ -31,7 +31,7 @@ static struct wf_payload *members_frame(struct wf_meta_server *server)
                                     .group = rank->group,
                                     .group_rank = rank->group_rank,
                                     .incarnation = rank->incarnation,
-                                    .layout = rank->layout};
+                                    .layout = wf_server_place_layout(server, rank)};
         memcpy(peer->host, rank->host, sizeof peer->host);
         memcpy(peer->address, rank->address, sizeof peer->address);
     }
@@ -45,7 +45,7 @@ const struct wf_payload *wf_server_send_members(struct wf_meta_server *server,
                                                 const struct wf_server_rank *rank)
 {
     struct wf_payload *payload = members_frame(server);
-    if (payload != NULL && rank->conn != 0) {
+    if (payload != NULL && rank->conn != 0 && wf_server_send_placements(server, rank)) {
         server->env->ops->send_shared(server->env, rank->conn, payload);
     }
     return payload;
@@ -273,6 +273,9 @@ bool wf_server_agree(struct wf_meta_server *server)
         return false;
     }
     if (server->members_due) {
+        if (!wf_server_place_agreed(server)) {
+            return false;
+        }
         broadcast_members(server);
     }
     return plans_agree(server);

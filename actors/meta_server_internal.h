@@ -19,6 +19,7 @@
 
 #include "actors/handshake.h"
 #include "actors/meta_server.h"
+#include "actors/placement.h"
 
 enum {
     WF_SERVER_BUCKETS = 4096, /* of connections by id */
@@ -73,6 +74,7 @@ struct wf_server_rank {
     uint64_t pid;
     uint32_t group, group_rank;
     struct wf_hash layout;
+    struct wf_table *table; /* infer: of experts, as it said last; NULL: by rule */
     uint64_t heard_ns, fenced_ns;
     uint64_t sent_ns;   /* by the rank's clock: its newest heartbeat; 0: its HELLO is newer */
     uint64_t absent_ns; /* when it was last seen to be present no more */
@@ -112,11 +114,19 @@ struct wf_server_rank {
 
 enum wf_unit_status { WF_UNIT_OUT, WF_UNIT_UNDECIDED, WF_UNIT_DECIDED, WF_UNIT_CUT };
 
+/* An encoded frame that many get, and when or of what it was made. */
+struct wf_server_shared {
+    struct wf_payload *payload; /* holds; NULL: none */
+    uint64_t of;
+};
+
 struct wf_server_engine {
     uint32_t engine;
     uint32_t *ranks; /* indices of its ranks */
     uint32_t rank_count;
     struct wf_version current; /* committed for it */
+    bool placed;               /* has had a table of experts: ranks are told of each change */
+    struct wf_server_shared placement_frame;
     /* --- the round */
     enum wf_unit_status unit;
     bool permitted; /* its in_place members may read */
@@ -175,12 +185,6 @@ struct wf_server_conn_list {
     uint32_t count;
 };
 
-/* An encoded frame that many get, and when or of what it was made. */
-struct wf_server_shared {
-    struct wf_payload *payload; /* holds; NULL: none */
-    uint64_t of;
-};
-
 enum { WF_REPORTS_KEPT = 4 };
 struct wf_server_kept {
     struct wf_frame_round_report report; /* its lists are these */
@@ -217,6 +221,7 @@ struct wf_meta_server {
     bool members_due, generation_due;     /* to be done in IDLE */
     bool agreed;                          /* the plan, once */
     uint64_t members_ns, started_ns;
+    uint64_t placing_ns;    /* since when ranks of an engine have different tables; 0: not */
     uint64_t publishing_ns; /* since when some train ranks have published and others not; 0: not */
     uint64_t no_engine_ns;  /* since when a version waits for any complete engine; 0: not */
     struct wf_version given_up, attempt_version;
@@ -338,6 +343,21 @@ void wf_server_check_leases(struct wf_meta_server *server);
 /* IDLE: readmits who was fenced and is heard again. */
 void wf_server_readmit(struct wf_meta_server *server);
 void wf_server_send_welcome(struct wf_meta_server *server, struct wf_server_rank *rank);
+
+/* --- meta_server_place.c -----------------------------------------------------------------------
+ */
+void wf_server_on_placement(struct wf_meta_server *server, struct wf_server_rank *rank,
+                            const struct wf_frame_placement *placement);
+void wf_server_place_forget(struct wf_server_rank *rank); /* its incarnation is gone */
+/* All ranks that are here say the same table as the others of their engine. */
+bool wf_server_place_agreed(struct wf_meta_server *server);
+/* What MEMBERS says of a rank's layout: none of one that is not here and whose engine has moved its
+ * experts since: nobody knows how it will come back. */
+struct wf_hash wf_server_place_layout(const struct wf_meta_server *server,
+                                      const struct wf_server_rank *rank);
+/* Before MEMBERS. False: not all could be sent. */
+bool wf_server_send_placements(struct wf_meta_server *server, const struct wf_server_rank *rank);
+void wf_server_place_fini(struct wf_meta_server *server);
 
 /* --- meta_server_agree.c -----------------------------------------------------------------------
  */

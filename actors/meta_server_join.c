@@ -195,6 +195,7 @@ static void retire(struct wf_meta_server *server, struct wf_server_rank *rank)
     rank->evicted = false;
     rank->absent_ns = wf_server_now(server);
     rank->planned_epoch = 0;
+    wf_server_place_forget(rank);
     rank->published_count = 0;
     rank->published_newest = (struct wf_version){0};
     rank->released_alone = (struct wf_version){0};

@@ -15,6 +15,7 @@ struct wf_planner {
     bool busy, closing, fill;  /* fill: of what is planned now */
     struct wf_local_msg *next; /* newest that came while busy */
     struct wf_agreed *agreed;
+    struct wf_plan *base; /* the newest plan by rule, proven: the next one may be made from it */
     uint64_t started_ns;
     enum wf_status status;
     struct wf_error error;
@@ -85,6 +86,59 @@ static enum wf_status add_store_layout(struct wf_agreed *agreed, const struct wf
     return status;
 }
 
+/* A wrong plan would show on the infer side only, as wrong weights: it is proven there. */
+static enum wf_status prove(struct wf_planner *planner, enum wf_status status,
+                            enum wf_status (*proof)(const struct wf_plan_input *,
+                                                    const struct wf_plan *, struct wf_error *),
+                            const struct wf_plan_input *input, const struct wf_plan *made)
+{
+    if (status != WF_OK || planner->rank->options.side != WF_INFER) {
+        return status;
+    }
+    status = proof(input, made, &planner->error);
+    if (status != WF_OK) {
+        wf_error_prefix(&planner->error, "the plan's own proof fails");
+    }
+    return status;
+}
+
+/* The plan by rule, unless it is known, and from it the one by the engines' tables. */
+static enum wf_status plan_job(struct wf_planner *planner, const struct wf_plan_input *input)
+{
+    enum wf_status status = WF_OK;
+    if (planner->base == NULL ||
+        !wf_hash_equal(planner->base->input_hash, wf_plan_base_hash(input))) {
+        struct wf_plan_member *members = calloc(input->member_count + 1ull, sizeof *members);
+        struct wf_plan_input rule = {
+            .model = input->model, .members = members, .member_count = input->member_count};
+        WF_ASSERT(members != NULL);
+        for (uint32_t i = 0; i < input->member_count; i++) {
+            members[i] = input->members[i];
+            members[i].layout = members[i].base != NULL ? members[i].base : members[i].layout;
+            members[i].base = NULL;
+        }
+        wf_plan_free(planner->base);
+        planner->base = NULL;
+        status = wf_plan_build(&rule, &planner->base, &planner->error);
+        status = prove(planner, status, wf_plan_prove, &rule, planner->base);
+        free(members);
+    }
+    if (status == WF_OK) {
+        status = wf_plan_update(input, planner->base, &planner->agreed->plan, &planner->error);
+    }
+    bool placed = status == WF_OK && planner->agreed->plan != planner->base;
+    return placed ? prove(planner, status, wf_plan_prove_update, input, planner->agreed->plan)
+                  : status;
+}
+
+static enum wf_status plan_fill(struct wf_planner *planner, const struct wf_plan_input *input)
+{
+    struct wf_agreed *agreed = planner->agreed;
+    enum wf_status status = wf_plan_build(input, &agreed->plan, &planner->error);
+    status = prove(planner, status, wf_plan_prove, input, agreed->plan);
+    return status == WF_OK ? wf_fill_plan_check(agreed, input->model, &planner->error) : status;
+}
+
 static enum wf_status plan(struct wf_planner *planner)
 {
     struct wf_agreed *agreed = planner->agreed;
@@ -108,22 +162,13 @@ static enum wf_status plan(struct wf_planner *planner)
                                              .rank = source ? i : i - agreed->train_ranks,
                                              .engine = (uint32_t)peer->engine,
                                              .layout = agreed->layouts[i],
+                                             .base = agreed->bases ? agreed->bases[i] : NULL,
                                              .host = host_number(list, i)};
     }
     struct wf_plan_input input = {.model = planner->rank->options.model,
                                   .members = members,
                                   .member_count = list->peers_count};
-    enum wf_status status = wf_plan_build(&input, &agreed->plan, &planner->error);
-    /* A wrong plan would show on the infer side only, as wrong weights: prove it there. */
-    if (status == WF_OK && planner->rank->options.side == WF_INFER) {
-        status = wf_plan_prove(&input, agreed->plan, &planner->error);
-        if (status != WF_OK) {
-            wf_error_prefix(&planner->error, "the plan's own proof fails");
-        }
-    }
-    if (status == WF_OK && planner->fill) {
-        status = wf_fill_plan_check(agreed, input.model, &planner->error);
-    }
+    enum wf_status status = planner->fill ? plan_fill(planner, &input) : plan_job(planner, &input);
     free(members);
     return status;
 }
@@ -243,5 +288,6 @@ void wf_planner_free(struct wf_planner *planner)
     }
     wf_actor_close(&planner->actor);
     wf_actor_fini(&planner->actor);
+    wf_plan_free(planner->base);
     free(planner);
 }

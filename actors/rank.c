@@ -59,6 +59,7 @@ static void copy_options(struct wf_rank *rank, const struct wf_rank_options *opt
     }
     o->tensors = tensors;
     rank->recipe = *options->recipe;
+    rank->recipe.placement = NULL; /* kept as a table */
     o->recipe = &rank->recipe;
     o->ignore = NULL; /* used while it is made */
     o->ignore_count = 0;
@@ -109,6 +110,17 @@ static enum wf_status check_regions(const struct wf_rank *rank, struct wf_error 
         }
     }
     return WF_OK;
+}
+
+static enum wf_status keep_table(struct wf_rank *rank, const struct wf_placement *placement,
+                                 struct wf_error *error)
+{
+    if (placement == NULL || rank->options.side != WF_INFER) {
+        return WF_OK;
+    }
+    enum wf_status status = wf_table_new(rank->options.engine, placement, &rank->table, error);
+    rank->recipe.placement = status == WF_OK ? &rank->table->placement : NULL;
+    return status;
 }
 
 static enum wf_status match_tensors(struct wf_rank *rank, const struct wf_rank_options *options,
@@ -173,6 +185,9 @@ enum wf_status wf_rank_new(struct wf_loop *loop, const struct wf_rank_options *o
     rank->options.token = NULL;
     enum wf_status status = check_names(&rank->options, error);
     if (status == WF_OK) {
+        status = keep_table(rank, options->recipe->placement, error);
+    }
+    if (status == WF_OK) {
         status = match_tensors(rank, options, error);
     }
     if (status == WF_OK) {
@@ -208,6 +223,12 @@ void wf_rank_idle(struct wf_rank *rank)
 void wf_rank_quiesced(struct wf_rank *rank)
 {
     wf_client_quiesced(rank->client);
+}
+
+enum wf_status wf_rank_place(struct wf_rank *rank, const struct wf_placement *placement,
+                             struct wf_error *error)
+{
+    return wf_client_place(rank->client, placement, error);
 }
 
 void wf_rank_note(struct wf_rank *rank, const struct wf_frame_note *note)
@@ -259,6 +280,10 @@ void wf_rank_free(struct wf_rank *rank)
 #undef CLOSE_PART
     wf_meta_client_free(rank->client);
     wf_layout_free(rank->layout);
+    for (uint32_t i = 0; i < WF_LAYOUTS_BEFORE; i++) {
+        wf_layout_free(rank->layouts_before[i]);
+    }
+    wf_table_release(rank->table);
     free(rank->order);
     free((void *)rank->options.tensors);
     free(rank->strings);

@@ -108,7 +108,7 @@ struct wf_rank_options {
     const char *group;               /* name of the group the recipe belongs to */
     uint32_t group_rank;             /* rank within the group: what the recipe's coordinates mean */
     const struct wf_model *model;    /* borrows */
-    const struct wf_recipe *recipe;  /* copied */
+    const struct wf_recipe *recipe;  /* copied, with the table of experts that it has at start */
     const struct wf_region *regions; /* borrows until free */
     uint32_t region_count;
     const struct wf_rank_tensor *tensors; /* copied */
@@ -150,6 +150,14 @@ enum wf_status wf_rank_publish_within(struct wf_rank *rank, uint64_t step, const
 void wf_rank_idle(struct wf_rank *rank);
 /* Infer: the answer to the quiesce hook. */
 void wf_rank_quiesced(struct wf_rank *rank);
+/* Infer: the engine places its experts by this table from now on (EPLB); NULL: by its recipe's
+ * rule. Called on every rank of the engine with the same table, before the experts move. Until all
+ * ranks of the job have planned with it, the rank takes part in no round: one that was planned with
+ * the old table is refused by name. Its tensors stay what they are; only what their slots show
+ * changes. AGAIN: a round is under way here: move nothing, ask again after `resume` or later.
+ * INVALID: the table does not fit the model or the recipe. */
+enum wf_status wf_rank_place(struct wf_rank *rank, const struct wf_placement *placement,
+                             struct wf_error *error);
 /* Sends a NOTE about a version to the server (for reports). */
 void wf_rank_note(struct wf_rank *rank, const struct wf_frame_note *note);
 /* Infer: this host puts versions where stores (actors/store.h) of other ranks find them. `version`

@@ -1,0 +1,129 @@
+/* meta_client_place.c - tables of experts: this engine's own, and those that the server told. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "actors/meta_client_internal.h"
+
+/* The rank's table is not the one that the plan in force was made with. */
+bool wf_client_place_is_stale(const struct wf_meta_client *client)
+{
+    const struct wf_rank *rank = client->rank;
+    if (rank->options.side != WF_INFER || client->agreed == NULL) {
+        return false;
+    }
+    struct wf_hash planned =
+        wf_table_hash(wf_tables_find(&client->agreed->tables, rank->options.engine));
+    return !wf_hash_equal(planned, wf_table_hash(rank->table));
+}
+
+void wf_client_place_refuse(struct wf_meta_client *client, const struct wf_round_key *round)
+{
+    const struct wf_rank *rank = client->rank;
+    char ours[WF_HASH_TEXT], planned[WF_HASH_TEXT], reason[WF_REASON_MAX];
+    wf_hash_format(wf_table_hash(rank->table), ours);
+    wf_hash_format(wf_table_hash(wf_tables_find(&client->agreed->tables, rank->options.engine)),
+                   planned);
+    snprintf(reason, sizeof reason,
+             "stale placement of experts: the plan has table %.8s of engine %u, which has moved "
+             "its experts by table %.8s; all ranks plan anew first",
+             planned, rank->options.engine, ours);
+    wf_client_vote_no(client, round, reason);
+}
+
+void wf_client_place_tell(struct wf_meta_client *client)
+{
+    const struct wf_rank *rank = client->rank;
+    if (rank->options.side != WF_INFER || (rank->table == NULL && !client->placed)) {
+        return; /* by rule, and never otherwise */
+    }
+    struct wf_frame_placement frame;
+    wf_table_to_frame(rank->table, rank->options.engine, &frame);
+    frame.layout = rank->layout->hash;
+    wf_client_send(client, WF_FRAME_placement, &frame);
+    free(frame.experts);
+}
+
+void wf_client_place_told(struct wf_meta_client *client, const struct wf_frame_placement *frame)
+{
+    struct wf_table *table = NULL;
+    struct wf_error error = {0};
+    if (wf_table_of_frame(frame, &table, &error) != WF_OK) {
+        wf_client_drop_link(client, error.text);
+        return;
+    }
+    wf_tables_put(&client->tables, frame->engine, table);
+}
+
+/* What the server believes of this rank; when a placement was lost or is newer, it is told again
+ * and its list is not planned. */
+bool wf_client_place_is_known(struct wf_meta_client *client, const struct wf_frame_members *members)
+{
+    const struct wf_rank *rank = client->rank;
+    for (uint32_t i = 0; i < members->peers_count; i++) {
+        const struct wf_el_peer *peer = &members->peers[i];
+        if (peer->side != rank->options.side || peer->rank != rank->options.rank ||
+            peer->incarnation != rank->incarnation) {
+            continue;
+        }
+        if (!wf_hash_equal(peer->layout, rank->layout->hash)) {
+            wf_client_place_tell(client);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Nobody reads or writes this rank's memory, and nothing of an older table is on its way. */
+static enum wf_status check_quiet(const struct wf_meta_client *client, struct wf_error *error)
+{
+    bool settled = client->state == WF_RANK_NONE ||
+                   (client->state == WF_RANK_FLIPPED && client->host == WF_HOST_SERVING);
+    if (client->closing) {
+        return wf_error_set(error, WF_CLOSED, "the rank has ended");
+    }
+    if (!settled || client->busy != WF_RECEIVER_FREE || client->fill.granted ||
+        client->fill.wanted || client->fill_planning) {
+        return wf_error_set(error, WF_AGAIN, "a round is under way: place experts when it is over");
+    }
+    if (wf_client_place_is_stale(client)) {
+        return wf_error_set(error, WF_AGAIN,
+                            "the table before this one is still being planned with");
+    }
+    return WF_OK;
+}
+
+enum wf_status wf_client_place(struct wf_meta_client *client, const struct wf_placement *placement,
+                               struct wf_error *error)
+{
+    struct wf_rank *rank = client->rank;
+    struct wf_table *table = NULL;
+    struct wf_layout *layout = NULL;
+    struct wf_recipe recipe = rank->recipe;
+    if (rank->options.side != WF_INFER) {
+        return wf_error_set(error, WF_INVALID, "only infer ranks place experts");
+    }
+    enum wf_status status = check_quiet(client, error);
+    if (status == WF_OK && placement != NULL) {
+        status = wf_table_new(rank->options.engine, placement, &table, error);
+    }
+    recipe.placement = table != NULL ? &table->placement : NULL;
+    if (status == WF_OK) {
+        status = wf_layout_derive(rank->options.model, &recipe, rank->options.group_rank, &layout,
+                                  error);
+    }
+    if (status != WF_OK) {
+        wf_table_release(table);
+        return status;
+    }
+    struct wf_layout **slot = &rank->layouts_before[rank->layout_count++ % WF_LAYOUTS_BEFORE];
+    wf_layout_free(*slot);
+    *slot = rank->layout;
+    rank->layout = layout;
+    wf_table_release(rank->table);
+    rank->table = table;
+    rank->recipe = recipe;
+    client->placed = true;
+    wf_client_place_tell(client);
+    return WF_OK;
+}

@@ -1,0 +1,145 @@
+/* meta_server_place.c - tables of experts: what each rank says, and what its engine agrees on.
+ *
+ * A rank's layout follows from its engine's table, so a new table is an event like a join: when all
+ * ranks of the engine that are here say the same one, the epoch rises and everybody plans anew.
+ * Until then the list of members is not sent: part of an engine would be planned wrongly.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "actors/meta_server_internal.h"
+
+void wf_server_on_placement(struct wf_meta_server *server, struct wf_server_rank *rank,
+                            const struct wf_frame_placement *placement)
+{
+    struct wf_table *table = NULL;
+    struct wf_error error = {0};
+    if (rank->side != WF_INFER || placement->engine != rank->engine) {
+        return;
+    }
+    if (wf_table_of_frame(placement, &table, &error) != WF_OK) {
+        char who[WF_CULPRIT_TEXT];
+        wf_server_rank_text(rank, who, sizeof who);
+        wf_server_end(server, WF_PROTOCOL, "%.200s: %.700s", who, error.text);
+        return;
+    }
+    bool news = !wf_hash_equal(wf_table_hash(table), wf_table_hash(rank->table)) ||
+                !wf_hash_equal(placement->layout, rank->layout);
+    wf_table_release(rank->table);
+    rank->table = table;
+    rank->layout = placement->layout;
+    if (news) {
+        server->members_due = true;
+        wf_server_raise_epoch(server);
+    }
+}
+
+void wf_server_place_forget(struct wf_server_rank *rank)
+{
+    wf_table_release(rank->table);
+    rank->table = NULL;
+}
+
+/* A rank of the engine that is here and says another table than the first of them, or NULL. */
+static const struct wf_server_rank *odd_rank(const struct wf_meta_server *server,
+                                             const struct wf_server_engine *engine,
+                                             const struct wf_server_rank **first_out)
+{
+    const struct wf_server_rank *first = NULL;
+    for (uint32_t i = 0; i < engine->rank_count; i++) {
+        const struct wf_server_rank *rank = &server->ranks[engine->ranks[i]];
+        if (rank->presence != WF_PRESENT) {
+            continue;
+        }
+        first = first != NULL ? first : rank;
+        if (!wf_hash_equal(wf_table_hash(rank->table), wf_table_hash(first->table))) {
+            *first_out = first;
+            return rank;
+        }
+    }
+    *first_out = first;
+    return NULL;
+}
+
+bool wf_server_place_agreed(struct wf_meta_server *server)
+{
+    for (uint32_t e = 0; e < server->options.engines; e++) {
+        const struct wf_server_rank *first = NULL;
+        const struct wf_server_rank *odd = odd_rank(server, &server->engines[e], &first);
+        if (odd == NULL) {
+            continue;
+        }
+        uint64_t now = wf_server_now(server);
+        server->placing_ns = server->placing_ns != 0 ? server->placing_ns : now;
+        if (now - server->placing_ns > server->options.timeouts.plan_ns) {
+            char limit[WF_DURATION_TEXT];
+            wf_duration_format(server->options.timeouts.plan_ns, limit);
+            wf_server_end(server, WF_TIMED_OUT,
+                          "engine %" PRIu32 ": infer ranks %" PRIu32 " and %" PRIu32
+                          " have had different tables of experts for %s: give all its ranks one",
+                          e, first->rank, odd->rank, limit);
+        }
+        return false;
+    }
+    server->placing_ns = 0;
+    return true;
+}
+
+/* The engine's table; one without ranks keeps what its ranks said last. */
+static struct wf_table *table_of(const struct wf_meta_server *server,
+                                 const struct wf_server_engine *engine)
+{
+    const struct wf_server_rank *first = NULL;
+    (void)odd_rank(server, engine, &first);
+    return first != NULL ? first->table : server->ranks[engine->ranks[0]].table;
+}
+
+struct wf_hash wf_server_place_layout(const struct wf_meta_server *server,
+                                      const struct wf_server_rank *rank)
+{
+    if (rank->side != WF_INFER || rank->presence == WF_PRESENT) {
+        return rank->layout;
+    }
+    struct wf_hash table = wf_table_hash(table_of(server, &server->engines[rank->engine]));
+    bool same = wf_hash_equal(table, wf_table_hash(rank->table));
+    return same ? rank->layout : (struct wf_hash){0, 0};
+}
+
+bool wf_server_send_placements(struct wf_meta_server *server, const struct wf_server_rank *rank)
+{
+    for (uint32_t e = 0; e < server->options.engines; e++) {
+        struct wf_server_engine *engine = &server->engines[e];
+        struct wf_table *table = table_of(server, engine);
+        engine->placed = engine->placed || table != NULL;
+        if (!engine->placed) {
+            continue; /* never had one */
+        }
+        if (engine->placement_frame.payload == NULL ||
+            engine->placement_frame.of != server->members_epoch) {
+            struct wf_frame_placement frame;
+            wf_table_to_frame(table, e, &frame);
+            struct wf_payload *made =
+                wf_server_shared_frame(server, &engine->placement_frame, server->members_epoch,
+                                       WF_FRAME_placement, &frame);
+            free(frame.experts);
+            if (made == NULL) {
+                return false;
+            }
+        }
+        if (server->env->ops->send_shared(server->env, rank->conn,
+                                          engine->placement_frame.payload) != WF_OK) {
+            return false; /* its queue is full: the list of members would be wrong without it */
+        }
+    }
+    return true;
+}
+
+void wf_server_place_fini(struct wf_meta_server *server)
+{
+    for (uint32_t i = 0; i < server->rank_count; i++) {
+        wf_server_place_forget(&server->ranks[i]);
+    }
+    for (uint32_t e = 0; e < server->options.engines; e++) {
+        wf_server_shared_drop(&server->engines[e].placement_frame);
+    }
+}
