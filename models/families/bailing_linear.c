@@ -61,7 +61,6 @@ static const struct wf_engine_row vllm_rows[] = {
     {.name = "{name}", .parts = "router", .dtype = "f32"},
     {.name = "{name}", .parts = "g_proj|g_norm", .cuts = "0/tp"},
     {.name = "{name}", .parts = "o|o_scale", .when = "!mla", .cuts = "1/tp"},
-    WF_SGLANG_KV_SCALES("qkv", "attn", "linear && fp8"),
     {.name = "{dir}o_proj.weight", .parts = "o", .when = "mla", .cuts = "1/tp"},
     {.name = "{dir}o_proj." WF_VLLM_SCALE, .parts = "o_scale", .when = "mla", .cuts = "1/tp"},
 };
@@ -92,6 +91,7 @@ static const struct wf_engine_row sglang_rows[] = {
      .when = "linear",
      .groups = "attn_size",
      .cuts = "0/attn"},
+    WF_SGLANG_KV_SCALES("qkv", "attn", "linear && fp8"),
     {.name = "{dir}o_proj.{leaf}", .parts = "o|o_scale", .when = "mla", .cuts = "1/attn"},
     {.name = "{name}", .parts = "o|o_scale", .when = "!mla", .cuts = "1/attn"},
     WF_SGLANG_WHOLE_AS("router", "f32"),

@@ -253,9 +253,9 @@ static uint64_t megatron_copies(const struct wf_recipe *recipe, const struct wf_
         "gdn_qkvz", "gdn_qkv",   "gdn_z",       "gdn_ba",      "gdn_b",     "gdn_a",
         "gdn_conv", "gdn_a_log", "gdn_dt_bias", "gdn_out",     NULL};
     static const char *const whole[] = {
-        "input_norm",    "post_norm",  "q_norm",        "k_norm",       "router",    "q_a_norm",
-        "kv_a",          "kv_a_norm",  "router_bias",   "o_bias",       "down_bias", "gdn_norm",
-        "shared_router", "final_norm", "attn_out_norm", "mlp_out_norm", NULL};
+        "input_norm", "post_norm",     "q_norm",       "k_norm",    "router",   "q_a_norm",
+        "kv_a_norm",  "router_bias",   "o_bias",       "down_bias", "gdn_norm", "shared_router",
+        "final_norm", "attn_out_norm", "mlp_out_norm", NULL};
     static const char *const expert[] = {"expert_gate",      "expert_up",      "expert_down",
                                          "expert_gate_bias", "expert_up_bias", NULL};
     uint64_t ranks = wf_recipe_world(recipe) / recipe->pp;
