@@ -78,7 +78,11 @@ static enum wf_status add_store_layout(struct wf_agreed *agreed, const struct wf
     if (agreed->owned == NULL) {
         return wf_error_set(error, WF_NO_MEMORY, "no memory for a layout");
     }
-    enum wf_status status = wf_layout_hf(model, NULL, &agreed->owned[0], error);
+    struct wf_recipe folder;
+    enum wf_status status = wf_recipe_parse("hf:", model, &folder, error);
+    if (status == WF_OK) {
+        status = wf_layout_derive(model, &folder, 0, &agreed->owned[0], error);
+    }
     if (status == WF_OK) {
         agreed->owned_count = 1;
         agreed->layouts[0] = agreed->owned[0];

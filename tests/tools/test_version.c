@@ -36,7 +36,9 @@ static void set_up(void)
     cr_assert_eq(
         wf_hf_config_read("tests/golden/models/tiny-qwen3.json", &config, &config_len, &error),
         WF_OK);
-    cr_assert_eq(wf_layout_hf(model, NULL, &layout, &error), WF_OK, "%s", error.text);
+    struct wf_recipe recipe;
+    cr_assert_eq(wf_recipe_parse("hf:", model, &recipe, &error), WF_OK, "%s", error.text);
+    cr_assert_eq(wf_layout_derive(model, &recipe, 0, &layout, &error), WF_OK, "%s", error.text);
     tensors = calloc(layout->tensor_count, sizeof *tensors);
     for (uint32_t i = 0; i < layout->tensor_count; i++) {
         uint8_t *bytes = tensors[i] = malloc(layout->tensors[i].bytes);
