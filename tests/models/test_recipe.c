@@ -62,79 +62,80 @@ Test(recipe, canonical_text)
     }
 }
 
+static const struct {
+    const char *spec;
+    enum wf_status status;
+    const char *fragment;
+} refusals[] = {
+    {"", WF_INVALID, "unknown engine"},
+    {"megatro:tp=2", WF_INVALID, "megatron?"},
+    {"torchtitan:tp=2", WF_INVALID, "fsdp, hf, megatron, sglang, vllm"},
+    {"fsdp:mesh=2x3", WF_INVALID, "no key \"mesh\""},
+    {"fsdp:version=4.57.1", WF_UNSUPPORTED, "known: 5"},
+    {"fsdp:shard=2", WF_INVALID, "0 or 1"},
+    {"fsdp:shard=", WF_INVALID, "0 or 1"},
+    {"fsdp:flat=1,tp=2", WF_UNSUPPORTED, "FSDP1"},
+    {"fsdp:flat=1,shard=1", WF_UNSUPPORTED, "FSDP1"},
+    {"fsdp:align=8", WF_INVALID, "flat=1"},
+    {"fsdp:dp=256,tp=256,replicate=2", WF_INVALID, "ranks"},
+    {"fsdp:dp=2,order=tp-replicate", WF_INVALID, "leaves out dp"},
+    {"fsdp:order=tp-pp", WF_INVALID, "tp|dp|replicate"},
+    {"megatron:tpp=2", WF_INVALID, "did you mean tp?"},
+    {"megatron:vocab_dim=2", WF_INVALID, "did you mean vocab_div?"},
+    {"megatron:engines=2", WF_INVALID, "engines"},
+    {"vllm:cp=2", WF_INVALID, "cp"},
+    {"hf:tp=2", WF_INVALID, "tp"},
+    {"megatron:tp=2,tp=2", WF_INVALID, "twice"},
+    {"megatron:tp=", WF_INVALID, "tp"},
+    {"megatron:tp", WF_INVALID, "KEY=VALUE"},
+    {"megatron:tp=2,", WF_INVALID, "KEY=VALUE"},
+    {"megatron:,tp=2", WF_INVALID, "KEY=VALUE"},
+    {"megatron:tp=0", WF_INVALID, "tp"},
+    {"megatron:tp=02", WF_INVALID, "tp"},
+    {"megatron:tp=+2", WF_INVALID, "tp"},
+    {"megatron:tp=-2", WF_INVALID, "tp"},
+    {"megatron:tp=2k", WF_INVALID, "tp"},
+    {"megatron:tp=0x2", WF_INVALID, "tp"},
+    {"megatron:tp= 2", WF_INVALID, "tp"},
+    {"megatron:tp=2 ", WF_INVALID, "tp"},
+    {"megatron:tp=2.0", WF_INVALID, "tp"},
+    {"megatron:tp=4294967298", WF_INVALID, "tp"},
+    {"megatron:tp=99999999999999999999999", WF_INVALID, "tp"},
+    {"megatron:tp=65536,pp=65536", WF_INVALID, "ranks"},
+    {"megatron:tp=256,pp=256,dp=2", WF_INVALID, "ranks"},
+    {"megatron:tp=65536,pp=65536,dp=65536,cp=65536", WF_INVALID, "ranks"},
+    {"megatron:ep=2", WF_INVALID, "1 ranks (tp x cp x dp x pp) cannot be divided by 2"},
+    {"megatron:tp=4,etp=3", WF_INVALID, "etp=3"},
+    {"megatron:tp=2,pp=2,dp=2,order=tp-pp-dp,etp=1", WF_INVALID, "pp is not last"},
+    {"megatron:tp=2,pp=2,dp=2,ep=2,order=tp-pp-dp", WF_INVALID, "leaves out ep"},
+    {"megatron:tp=2,pp=2,dp=2,cp=2,order=tp-cp-pp-dp", WF_INVALID, "2 and 4"},
+    {"megatron:experts=fused", WF_INVALID, "grouped|sequential"},
+    {"megatron:skip_mtp=yes", WF_INVALID, "0 or 1"},
+    {"vllm:quant=fp8", WF_UNSUPPORTED, "the config's own quantization_config says"},
+    {"vllm:stage=after", WF_INVALID, "stage: expected one of"},
+    {"megatron:version=0.19", WF_UNSUPPORTED, "0.16 0.20"},
+    {"megatron:version=0.200", WF_UNSUPPORTED, "0.16 0.20"},
+    {"megatron:version=", WF_UNSUPPORTED, "known"},
+    {"vllm:version=0.33.0; rm", WF_UNSUPPORTED, "known"},
+    {"vllm:dtype=bfloat16", WF_INVALID, "bf16"},
+    {"vllm:dtype=f8_e4m3", WF_UNSUPPORTED, "f8_e4m3"},
+    {"megatron:account=both", WF_INVALID, "embedding+loss"},
+    {"megatron:names=torch", WF_INVALID, "local"},
+    {"megatron:order=tp-tp", WF_INVALID, "order"},
+    {"megatron:order=", WF_INVALID, "order"},
+    {"megatron:order=tp-xp", WF_INVALID, "order"},
+    {"megatron:pp=2,order=tp-dp", WF_INVALID, "leaves out pp"},
+    {"megatron:layout=", WF_INVALID, "layout"},
+};
+
 Test(recipe, refusals_name_the_key)
 {
-    static const struct {
-        const char *spec;
-        enum wf_status status;
-        const char *fragment;
-    } rows[] = {
-        {"", WF_INVALID, "unknown engine"},
-        {"megatro:tp=2", WF_INVALID, "megatron?"},
-        {"torchtitan:tp=2", WF_INVALID, "fsdp, hf, megatron, sglang, vllm"},
-        {"fsdp:mesh=2x3", WF_INVALID, "no key \"mesh\""},
-        {"fsdp:version=4.57.1", WF_UNSUPPORTED, "known: 5"},
-        {"fsdp:shard=2", WF_INVALID, "0 or 1"},
-        {"fsdp:shard=", WF_INVALID, "0 or 1"},
-        {"fsdp:flat=1,tp=2", WF_UNSUPPORTED, "FSDP1"},
-        {"fsdp:flat=1,shard=1", WF_UNSUPPORTED, "FSDP1"},
-        {"fsdp:align=8", WF_INVALID, "flat=1"},
-        {"fsdp:dp=256,tp=256,replicate=2", WF_INVALID, "ranks"},
-        {"fsdp:dp=2,order=tp-replicate", WF_INVALID, "leaves out dp"},
-        {"fsdp:order=tp-pp", WF_INVALID, "tp|dp|replicate"},
-        {"megatron:tpp=2", WF_INVALID, "did you mean tp?"},
-        {"megatron:vocab_dim=2", WF_INVALID, "did you mean vocab_div?"},
-        {"megatron:engines=2", WF_INVALID, "engines"},
-        {"vllm:cp=2", WF_INVALID, "cp"},
-        {"hf:tp=2", WF_INVALID, "tp"},
-        {"megatron:tp=2,tp=2", WF_INVALID, "twice"},
-        {"megatron:tp=", WF_INVALID, "tp"},
-        {"megatron:tp", WF_INVALID, "KEY=VALUE"},
-        {"megatron:tp=2,", WF_INVALID, "KEY=VALUE"},
-        {"megatron:,tp=2", WF_INVALID, "KEY=VALUE"},
-        {"megatron:tp=0", WF_INVALID, "tp"},
-        {"megatron:tp=02", WF_INVALID, "tp"},
-        {"megatron:tp=+2", WF_INVALID, "tp"},
-        {"megatron:tp=-2", WF_INVALID, "tp"},
-        {"megatron:tp=2k", WF_INVALID, "tp"},
-        {"megatron:tp=0x2", WF_INVALID, "tp"},
-        {"megatron:tp= 2", WF_INVALID, "tp"},
-        {"megatron:tp=2 ", WF_INVALID, "tp"},
-        {"megatron:tp=2.0", WF_INVALID, "tp"},
-        {"megatron:tp=4294967298", WF_INVALID, "tp"},
-        {"megatron:tp=99999999999999999999999", WF_INVALID, "tp"},
-        {"megatron:tp=65536,pp=65536", WF_INVALID, "ranks"},
-        {"megatron:tp=256,pp=256,dp=2", WF_INVALID, "ranks"},
-        {"megatron:tp=65536,pp=65536,dp=65536,cp=65536", WF_INVALID, "ranks"},
-        {"megatron:ep=2", WF_INVALID, "1 ranks (tp x cp x dp x pp) cannot be divided by 2"},
-        {"megatron:tp=4,etp=3", WF_INVALID, "etp=3"},
-        {"megatron:tp=2,pp=2,dp=2,order=tp-pp-dp,etp=1", WF_INVALID, "pp is not last"},
-        {"megatron:tp=2,pp=2,dp=2,ep=2,order=tp-pp-dp", WF_INVALID, "leaves out ep"},
-        {"megatron:tp=2,pp=2,dp=2,cp=2,order=tp-cp-pp-dp", WF_INVALID, "2 and 4"},
-        {"megatron:experts=fused", WF_INVALID, "grouped|sequential"},
-        {"megatron:skip_mtp=yes", WF_INVALID, "0 or 1"},
-        {"vllm:quant=fp8", WF_UNSUPPORTED, "the config's own quantization_config says"},
-        {"vllm:stage=after", WF_INVALID, "stage: expected one of"},
-        {"megatron:version=0.19", WF_UNSUPPORTED, "0.16 0.20"},
-        {"megatron:version=0.200", WF_UNSUPPORTED, "0.16 0.20"},
-        {"megatron:version=", WF_UNSUPPORTED, "known"},
-        {"vllm:version=0.33.0; rm", WF_UNSUPPORTED, "known"},
-        {"vllm:dtype=bfloat16", WF_INVALID, "bf16"},
-        {"vllm:dtype=f8_e4m3", WF_UNSUPPORTED, "f8_e4m3"},
-        {"megatron:account=both", WF_INVALID, "embedding+loss"},
-        {"megatron:names=torch", WF_INVALID, "local"},
-        {"megatron:order=tp-tp", WF_INVALID, "order"},
-        {"megatron:order=", WF_INVALID, "order"},
-        {"megatron:order=tp-xp", WF_INVALID, "order"},
-        {"megatron:pp=2,order=tp-dp", WF_INVALID, "leaves out pp"},
-        {"megatron:layout=", WF_INVALID, "layout"},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
         struct wf_recipe recipe;
         struct wf_error error = {0};
-        enum wf_status status = wf_recipe_parse(rows[i].spec, NULL, &recipe, &error);
-        cr_expect_eq(status, rows[i].status, "%s: %s", rows[i].spec, error.text);
-        cr_expect(strstr(error.text, rows[i].fragment), "%s: %s", rows[i].spec, error.text);
+        enum wf_status status = wf_recipe_parse(refusals[i].spec, NULL, &recipe, &error);
+        cr_expect_eq(status, refusals[i].status, "%s: %s", refusals[i].spec, error.text);
+        cr_expect(strstr(error.text, refusals[i].fragment), "%s: %s", refusals[i].spec, error.text);
     }
 }
 

@@ -135,107 +135,105 @@ Test(trainers, quantised_configs_are_refused)
 /* --- names ----------------------------------------------------------------------------------- */
 
 /* Which tensors a rank has, with their shapes. */
+static const struct {
+    const char *model, *spec;
+    uint32_t rank;
+    const char *name, *shape; /* NULL: it is not there */
+} tensors[] = {
+    {"gemma", "megatron:", 0, "decoder.layers.0.self_attention.linear_proj.post_layernorm.weight",
+     "16"},
+    {"gemma", "megatron:loader=mbridge", 0, "decoder.layers.0.post_attention_layernorm.weight",
+     "16"},
+    {"gemma", "megatron:loader=mbridge", 0,
+     "decoder.layers.0.self_attention.linear_proj.post_layernorm.weight", NULL},
+    {"gemma", "megatron:loader=mbridge", 0, "decoder.layers.0.post_feedforward_layernorm.weight",
+     "16"},
+    /* latents: duplicated by Transformer Engine, cut by the local layers */
+    {"deepseek", "megatron:tp=2", 1, "decoder.layers.0.self_attention.linear_kv_down_proj.weight",
+     "14x16"},
+    {"deepseek", "megatron:tp=2,names=local,experts=sequential", 1,
+     "decoder.layers.0.self_attention.linear_kv_down_proj.weight", "7x16"},
+    {"deepseek", "megatron:tp=2,names=local,experts=sequential", 0,
+     "decoder.layers.1.self_attention.kv_layernorm.weight", "10"},
+    {"deepseek", "megatron:tp=2,names=local,experts=sequential", 0,
+     "decoder.layers.1.mlp.experts.local_experts.3.linear_fc1.weight", "8x16"},
+    /* further tokens in a stage of their own: an embedding, and neither norm nor head */
+    {"deepseek", "megatron:pp=4,layout=Et|t|m|L", 2, "embedding.word_embeddings.weight", "128x16"},
+    {"deepseek", "megatron:pp=4,layout=Et|t|m|L", 2,
+     "mtp.layers.0.mtp_model_layer.input_layernorm.weight", "16"},
+    {"deepseek", "megatron:pp=4,layout=Et|t|m|L", 2, "mtp.layers.0.eh_proj.weight", "16x32"},
+    {"deepseek", "megatron:pp=4,layout=Et|t|m|L", 2, "output_layer.weight", NULL},
+    {"deepseek", "megatron:pp=4,layout=Et|t|m|L", 1, "decoder.final_layernorm.weight", "16"},
+    {"deepseek", "megatron:pp=4,layout=Et|t|m|L", 3, "output_layer.weight", "128x16"},
+    {"deepseek", "megatron:pp=4,layout=Et|t|m|L", 3, "decoder.final_layernorm.weight", NULL},
+    {"deepseek", "megatron:version=0.16", 0,
+     "mtp.layers.0.transformer_layer.mlp.router.expert_bias", "4"},
+    {"deepseek", "megatron:skip_mtp=1", 0, "mtp.layers.0.enorm.weight", NULL},
+    /* experts over dense ranks' tp and dp */
+    {"qwen3_moe", "megatron:tp=2,dp=2,ep=4,etp=1", 3,
+     "decoder.layers.1.mlp.experts.linear_fc2.weight0", "16x8"},
+    {"qwen3_moe", "megatron:tp=2,dp=2,ep=4,etp=1", 3,
+     "decoder.layers.1.mlp.experts.linear_fc2.weight1", NULL},
+    {"qwen3_moe", "megatron:tp=1,dp=4,ep=2,etp=2", 1,
+     "decoder.layers.0.mlp.experts.linear_fc1.weight1", "8x16"},
+    /* vision towers */
+    {"vl", "megatron:tp=2", 1, "language_model.decoder.layers.0.mlp.linear_fc1.weight", "24x16"},
+    {"vl", "megatron:tp=2", 1, "vision_model.decoder.layers.1.self_attention.linear_qkv.weight",
+     "24x16"},
+    {"vl", "megatron:tp=2", 1, "vision_model.decoder.deepstack_merger_list.0.patch_norm.weight",
+     "64"},
+    {"vl", "megatron:tp=2", 1, "vision_model.merger.linear_fc2.weight", "16x32"},
+    {"vl", "megatron:tp=2,pp=2", 3, "vision_model.merger.linear_fc2.weight", NULL},
+    {"vl", "megatron:tp=2,loader=mbridge", 1,
+     "vision_model.decoder.layers.1.self_attention.linear_qkv.weight", "24x16"},
+    {"qwen35", "megatron:tp=2", 1, "vision_model.decoder.layers.1.self_attention.linear_qkv.weight",
+     "24x16"},
+    {"qwen35", "megatron:tp=2,loader=mbridge", 1, "vision_model.blocks.1.attn.qkv.weight", "48x16"},
+    {"qwen35", "megatron:tp=2,loader=mbridge", 1, "vision_model.merger.norm.weight", "16"},
+    {"qwen35", "megatron:tp=2", 1,
+     "language_model.decoder.layers.0.self_attention.in_proj.layer_norm_weight", "16"},
+    {"qwen35", "megatron:tp=2", 1, "language_model.decoder.layers.0.self_attention.A_log", "2"},
+    {"next", "megatron:names=local,experts=sequential", 0,
+     "decoder.layers.0.input_layernorm.weight", "16"},
+    /* fused experts in memory: shards are whole experts */
+    {"qwen3_moe", "fsdp:dp=3", 0, "model.layers.0.mlp.experts.gate_up_proj", "2x16x16"},
+    {"qwen3_moe", "fsdp:dp=3", 2, "model.layers.0.mlp.experts.gate_up_proj", "0x16x16"},
+    {"qwen3_moe", "fsdp:dp=2,shard=1", 1, "model.layers.0.mlp.experts.gate_up_proj", "4x8x16"},
+    {"qwen3_moe", "fsdp:dp=2,shard=1", 1, "model.layers.0.mlp.experts.down_proj", "4x8x8"},
+    {"mixtral", "fsdp:dp=2", 1, "model.layers.0.mlp.experts.down_proj", "2x16x24"},
+    {"deepseek", "fsdp:dp=3", 1, "model.layers.1.mlp.gate.e_score_correction_bias", "4"},
+    {"deepseek", "fsdp:dp=3", 1, "model.layers.2.enorm.weight", NULL},
+    {"deepseek", "fsdp:dp=3", 1, "model.layers.2.mlp.experts.down_proj", NULL},
+    {"vl", "fsdp:dp=2", 1, "model.visual.patch_embed.proj.weight", "8x3x2x2x2"},
+    {"llama", "fsdp:dp=2,tp=3", 5, "model.layers.0.self_attn.q_proj.weight", "5x16"},
+    {"llama", "fsdp:dp=2,tp=3", 5, "model.layers.0.mlp.down_proj.weight", "8x8"},
+    {"llama", "fsdp:dp=2,tp=2,shard=1", 3, "model.layers.0.mlp.down_proj.weight", "16x6"},
+    {"llama", "fsdp:dp=2,tp=2,shard=1", 3, "model.layers.0.mlp.up_proj.weight", "12x8"},
+    {"llama", "fsdp:dp=2,tp=2,shard=1", 3, "model.norm.weight", "8"},
+};
+
 Test(trainers, tensors_of_a_rank)
 {
-    static const struct {
-        const char *model, *spec;
-        uint32_t rank;
-        const char *name, *shape; /* NULL: it is not there */
-    } rows[] = {
-        {"gemma", "megatron:", 0,
-         "decoder.layers.0.self_attention.linear_proj.post_layernorm.weight", "16"},
-        {"gemma", "megatron:loader=mbridge", 0, "decoder.layers.0.post_attention_layernorm.weight",
-         "16"},
-        {"gemma", "megatron:loader=mbridge", 0,
-         "decoder.layers.0.self_attention.linear_proj.post_layernorm.weight", NULL},
-        {"gemma", "megatron:loader=mbridge", 0,
-         "decoder.layers.0.post_feedforward_layernorm.weight", "16"},
-        /* latents: duplicated by Transformer Engine, cut by the local layers */
-        {"deepseek", "megatron:tp=2", 1,
-         "decoder.layers.0.self_attention.linear_kv_down_proj.weight", "14x16"},
-        {"deepseek", "megatron:tp=2,names=local,experts=sequential", 1,
-         "decoder.layers.0.self_attention.linear_kv_down_proj.weight", "7x16"},
-        {"deepseek", "megatron:tp=2,names=local,experts=sequential", 0,
-         "decoder.layers.1.self_attention.kv_layernorm.weight", "10"},
-        {"deepseek", "megatron:tp=2,names=local,experts=sequential", 0,
-         "decoder.layers.1.mlp.experts.local_experts.3.linear_fc1.weight", "8x16"},
-        /* further tokens in a stage of their own: an embedding, and neither norm nor head */
-        {"deepseek", "megatron:pp=4,layout=Et|t|m|L", 2, "embedding.word_embeddings.weight",
-         "128x16"},
-        {"deepseek", "megatron:pp=4,layout=Et|t|m|L", 2,
-         "mtp.layers.0.mtp_model_layer.input_layernorm.weight", "16"},
-        {"deepseek", "megatron:pp=4,layout=Et|t|m|L", 2, "mtp.layers.0.eh_proj.weight", "16x32"},
-        {"deepseek", "megatron:pp=4,layout=Et|t|m|L", 2, "output_layer.weight", NULL},
-        {"deepseek", "megatron:pp=4,layout=Et|t|m|L", 1, "decoder.final_layernorm.weight", "16"},
-        {"deepseek", "megatron:pp=4,layout=Et|t|m|L", 3, "output_layer.weight", "128x16"},
-        {"deepseek", "megatron:pp=4,layout=Et|t|m|L", 3, "decoder.final_layernorm.weight", NULL},
-        {"deepseek", "megatron:version=0.16", 0,
-         "mtp.layers.0.transformer_layer.mlp.router.expert_bias", "4"},
-        {"deepseek", "megatron:skip_mtp=1", 0, "mtp.layers.0.enorm.weight", NULL},
-        /* experts over dense ranks' tp and dp */
-        {"qwen3_moe", "megatron:tp=2,dp=2,ep=4,etp=1", 3,
-         "decoder.layers.1.mlp.experts.linear_fc2.weight0", "16x8"},
-        {"qwen3_moe", "megatron:tp=2,dp=2,ep=4,etp=1", 3,
-         "decoder.layers.1.mlp.experts.linear_fc2.weight1", NULL},
-        {"qwen3_moe", "megatron:tp=1,dp=4,ep=2,etp=2", 1,
-         "decoder.layers.0.mlp.experts.linear_fc1.weight1", "8x16"},
-        /* vision towers */
-        {"vl", "megatron:tp=2", 1, "language_model.decoder.layers.0.mlp.linear_fc1.weight",
-         "24x16"},
-        {"vl", "megatron:tp=2", 1, "vision_model.decoder.layers.1.self_attention.linear_qkv.weight",
-         "24x16"},
-        {"vl", "megatron:tp=2", 1, "vision_model.decoder.deepstack_merger_list.0.patch_norm.weight",
-         "64"},
-        {"vl", "megatron:tp=2", 1, "vision_model.merger.linear_fc2.weight", "16x32"},
-        {"vl", "megatron:tp=2,pp=2", 3, "vision_model.merger.linear_fc2.weight", NULL},
-        {"vl", "megatron:tp=2,loader=mbridge", 1,
-         "vision_model.decoder.layers.1.self_attention.linear_qkv.weight", "24x16"},
-        {"qwen35", "megatron:tp=2", 1,
-         "vision_model.decoder.layers.1.self_attention.linear_qkv.weight", "24x16"},
-        {"qwen35", "megatron:tp=2,loader=mbridge", 1, "vision_model.blocks.1.attn.qkv.weight",
-         "48x16"},
-        {"qwen35", "megatron:tp=2,loader=mbridge", 1, "vision_model.merger.norm.weight", "16"},
-        {"qwen35", "megatron:tp=2", 1,
-         "language_model.decoder.layers.0.self_attention.in_proj.layer_norm_weight", "16"},
-        {"qwen35", "megatron:tp=2", 1, "language_model.decoder.layers.0.self_attention.A_log", "2"},
-        {"next", "megatron:names=local,experts=sequential", 0,
-         "decoder.layers.0.input_layernorm.weight", "16"},
-        /* fused experts in memory: shards are whole experts */
-        {"qwen3_moe", "fsdp:dp=3", 0, "model.layers.0.mlp.experts.gate_up_proj", "2x16x16"},
-        {"qwen3_moe", "fsdp:dp=3", 2, "model.layers.0.mlp.experts.gate_up_proj", "0x16x16"},
-        {"qwen3_moe", "fsdp:dp=2,shard=1", 1, "model.layers.0.mlp.experts.gate_up_proj", "4x8x16"},
-        {"qwen3_moe", "fsdp:dp=2,shard=1", 1, "model.layers.0.mlp.experts.down_proj", "4x8x8"},
-        {"mixtral", "fsdp:dp=2", 1, "model.layers.0.mlp.experts.down_proj", "2x16x24"},
-        {"deepseek", "fsdp:dp=3", 1, "model.layers.1.mlp.gate.e_score_correction_bias", "4"},
-        {"deepseek", "fsdp:dp=3", 1, "model.layers.2.enorm.weight", NULL},
-        {"deepseek", "fsdp:dp=3", 1, "model.layers.2.mlp.experts.down_proj", NULL},
-        {"vl", "fsdp:dp=2", 1, "model.visual.patch_embed.proj.weight", "8x3x2x2x2"},
-        {"llama", "fsdp:dp=2,tp=3", 5, "model.layers.0.self_attn.q_proj.weight", "5x16"},
-        {"llama", "fsdp:dp=2,tp=3", 5, "model.layers.0.mlp.down_proj.weight", "8x8"},
-        {"llama", "fsdp:dp=2,tp=2,shard=1", 3, "model.layers.0.mlp.down_proj.weight", "16x6"},
-        {"llama", "fsdp:dp=2,tp=2,shard=1", 3, "model.layers.0.mlp.up_proj.weight", "12x8"},
-        {"llama", "fsdp:dp=2,tp=2,shard=1", 3, "model.norm.weight", "8"},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct wf_model *model = model_of(rows[i].model);
+    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
+        struct wf_model *model = model_of(tensors[i].model);
         struct wf_recipe recipe;
         struct wf_layout *layout = NULL;
         struct wf_error error = {0};
         char shape[64] = "";
-        cr_assert_eq(wf_recipe_parse(rows[i].spec, model, &recipe, &error), WF_OK, "%s: %s",
-                     rows[i].model, error.text);
-        cr_assert_eq(wf_layout_derive(model, &recipe, rows[i].rank, &layout, &error), WF_OK, "%s",
-                     error.text);
-        uint32_t tensor = wf_layout_find(layout, rows[i].name, strlen(rows[i].name));
-        cr_expect_eq(tensor != UINT32_MAX, rows[i].shape != NULL, "%s %s %s", rows[i].model,
-                     rows[i].spec, rows[i].name);
+        cr_assert_eq(wf_recipe_parse(tensors[i].spec, model, &recipe, &error), WF_OK, "%s: %s",
+                     tensors[i].model, error.text);
+        cr_assert_eq(wf_layout_derive(model, &recipe, tensors[i].rank, &layout, &error), WF_OK,
+                     "%s", error.text);
+        uint32_t tensor = wf_layout_find(layout, tensors[i].name, strlen(tensors[i].name));
+        cr_expect_eq(tensor != UINT32_MAX, tensors[i].shape != NULL, "%s %s %s", tensors[i].model,
+                     tensors[i].spec, tensors[i].name);
         for (uint32_t axis = 0; tensor != UINT32_MAX && axis < layout->tensors[tensor].ndim;
              axis++) {
             snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%u", axis ? "x" : "",
                      (unsigned)layout->tensors[tensor].shape[axis]);
         }
-        cr_expect(!rows[i].shape || strcmp(shape, rows[i].shape) == 0, "%s %s %s: %s",
-                  rows[i].model, rows[i].spec, rows[i].name, shape);
+        cr_expect(!tensors[i].shape || strcmp(shape, tensors[i].shape) == 0, "%s %s %s: %s",
+                  tensors[i].model, tensors[i].spec, tensors[i].name, shape);
         wf_layout_free(layout);
         wf_model_free(model);
     }
