@@ -180,7 +180,8 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
 /* From a rank that puts versions where fills may read them (actors/store.h): `version` lies there
  * now, or (`writing`) is being written; none: nothing does. */
 #define WF_FIELDS_stored(F) F(VERSION, version, 0) F(U64, writing, 1)
-/* A rank's own account of a version: phases for the timeline, counts of the demo's checks. */
+/* A rank's own account of a version: phases for the timeline, counts of the demo's checks. `text`: how
+ * an infer rank's transports move bytes; of a train rank, what became of the version. */
 #define WF_FIELDS_note(F)                                                                       \
     F(U64, side, 2) F(U64, rank, WF_RANKS_MAX) F(U64, engine, WF_ENGINES_MAX)                   \
     F(VERSION, version, 0) F(U64, attempt, UINT64_MAX) F(U64, elements_checked, UINT64_MAX)     \
