@@ -367,6 +367,9 @@ void wf_server_release_alone(struct wf_meta_server *server, struct wf_server_ran
 
 /* --- meta_server_idle.c ------------------------------------------------------------------------
  */
+/* The rank that writes the version which others lack to where they can be filled from; NULL: nobody
+ * waits for any. */
+const struct wf_server_rank *wf_server_waited_writer(const struct wf_meta_server *server);
 void wf_server_on_stored(struct wf_meta_server *server, struct wf_server_rank *rank,
                          const struct wf_frame_stored *stored);
 void wf_server_idle(struct wf_meta_server *server);

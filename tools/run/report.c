@@ -493,12 +493,8 @@ static struct json_object *round_json(const struct wf_report *report,
     json_object_object_add(object, "in_doubt", json_object_new_boolean(round->in_doubt));
     json_object_object_add(object, "culprit", culprit_json(&frame->culprit));
     if (frame->fill) {
-        char source[32] = "train";
-        if (frame->source == WF_SOURCE_STORE) {
-            snprintf(source, sizeof source, "folder");
-        } else if (frame->source > 0) {
-            snprintf(source, sizeof source, "engine %llu", (unsigned long long)frame->source - 1);
-        }
+        char source[WF_SOURCE_TEXT];
+        wf_source_format(frame->source, source);
         put_text(object, "source", source);
     }
     put_u64(object, "bytes", frame->bytes);
