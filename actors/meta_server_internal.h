@@ -212,7 +212,7 @@ struct wf_meta_server {
     uint64_t term, epoch, members_epoch;
     uint64_t found_term; /* newest of the journal at start; 0: a new job */
     struct wf_round_key found_round;
-    bool rebuilt;                         /* from the ranks: the journal was lost */
+    bool rebuilt; /* from the ranks: the journal was lost, and who was away may know more */
     uint64_t generation_term, generation; /* counter; 0: none yet */
     bool members_due, generation_due;     /* to be done in IDLE */
     bool agreed;                          /* the plan, once */
