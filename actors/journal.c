@@ -210,6 +210,11 @@ void wf_journal_encode_state(const struct wf_journal_state *state, uint8_t **byt
         wf_journal_encode(&r, bytes, len);
     }
     encode_engines(state, bytes, len);
+    if (state->rebuilt) {
+        r.kind = WF_JOURNAL_REBUILD;
+        r.begins = false;
+        wf_journal_encode(&r, bytes, len);
+    }
 }
 
 /* --- folding ---------------------------------------------------------------------------------- */
@@ -266,8 +271,10 @@ void wf_journal_apply(struct wf_journal_state *state, const struct wf_journal_re
         break;
     case WF_JOURNAL_REBUILD:
         state->rebuilding = record->begins;
+        state->rebuilt = !record->begins;
         break;
     case WF_JOURNAL_OPEN:
+        state->rebuilt = false;
         apply_open(state, record);
         break;
     case WF_JOURNAL_DECIDE:

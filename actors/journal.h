@@ -64,6 +64,7 @@ struct wf_journal_state {
     uint64_t term, epoch; /* 0: no server has used it */
     bool ended;           /* the job was over; only `term` and `job` are left */
     bool rebuilding;      /* what is missing has to be asked for */
+    bool rebuilt;         /* it was, and no round was opened since: who was away may know more */
     struct wf_version generation;
     struct wf_round_key round; /* the newest; of no version: none */
     enum wf_commit_policy policy;

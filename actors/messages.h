@@ -66,7 +66,8 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
     F(U64, grant_ns, UINT64_MAX) F(U64, transfer_ns, UINT64_MAX)                             \
     F(U64, verify_ns, UINT64_MAX) F(U64, decide_ns, UINT64_MAX) F(U64, flip_ns, UINT64_MAX)  \
     F(U64, total_ns, UINT64_MAX) F(U64, pause_ns, UINT64_MAX)                                \
-    F(U64, digest_mismatches, UINT64_MAX) F(U64, engines, WF_ENGINES_MAX)
+    F(U64, digest_mismatches, UINT64_MAX) F(U64, engines, WF_ENGINES_MAX)                    \
+    F(U64, source, WF_SOURCE_STORE)
 /* "WHO waits for WHOM TO, SINCE of LIMIT"; side 2: nobody in particular; limit 0: none. */
 #define WF_FIELDS_status_wait(F)                                                              \
     F(TEXT, who, 96) F(U64, side, 2) F(U64, rank, WF_RANKS_MAX) F(U64, engine, WF_ENGINES_MAX) \
@@ -182,7 +183,8 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
 /* From a rank that puts versions where fills may read them (actors/store.h): `version` lies there
  * now, or (`writing`) is being written; none: nothing does. */
 #define WF_FIELDS_stored(F) F(VERSION, version, 0) F(U64, writing, 1)
-/* A rank's own account of a version: phases for the timeline, counts of the demo's checks. */
+/* A rank's own account of a version: phases for the timeline, counts of the demo's checks. `text`: how
+ * an infer rank's transports move bytes; of a train rank, what became of the version. */
 #define WF_FIELDS_note(F)                                                                       \
     F(U64, side, 2) F(U64, rank, WF_RANKS_MAX) F(U64, engine, WF_ENGINES_MAX)                   \
     F(VERSION, version, 0) F(U64, attempt, UINT64_MAX) F(U64, elements_checked, UINT64_MAX)     \
@@ -218,6 +220,7 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
     F(U64, term, WF_TERM_MAX) F(U64, epoch, UINT64_MAX) F(U64, generation, UINT64_MAX)           \
     F(U64, up_ns, UINT64_MAX) F(U64, agreed, 1) F(HASH, plan, 0) F(U64, plan_ops, UINT64_MAX)   \
     F(U64, plan_bytes, UINT64_MAX) F(VERSION, committed, 0)                                     \
+    F(VERSION, stored, 0) /* the newest of which a rank said that it lies in files */           \
     F(U64, train_ranks, WF_RANKS_MAX) F(U64, infer_ranks, WF_RANKS_MAX)                         \
     F(U64, rounds_committed, UINT64_MAX) F(U64, rounds_aborted, UINT64_MAX)                     \
     F(U64, fills, UINT64_MAX) /* among the committed */                                         \

@@ -132,7 +132,7 @@ void wf_server_on_stored(struct wf_meta_server *server, struct wf_server_rank *r
 }
 
 /* A rank is writing the newest committed version where fills can read it. Not for ever. */
-static bool is_being_stored(const struct wf_meta_server *server)
+static const struct wf_server_rank *writer(const struct wf_meta_server *server)
 {
     struct wf_version committed = wf_server_committed(server);
     for (uint32_t i = server->options.train_ranks; i < server->rank_count; i++) {
@@ -140,10 +140,10 @@ static bool is_being_stored(const struct wf_meta_server *server)
         if (rank->storing && rank->presence == WF_PRESENT &&
             wf_version_compare(rank->stored, committed) == 0 &&
             wf_server_now(server) - rank->storing_ns <= server->options.timeouts.join_ns) {
-            return (server->options.fill & WF_FILL_STORE) != 0;
+            return (server->options.fill & WF_FILL_STORE) != 0 ? rank : NULL;
         }
     }
-    return false;
+    return NULL;
 }
 
 /* It lies there by what ranks told; or none of them has told anything: then its reader will see. */
@@ -199,6 +199,11 @@ static const struct wf_server_rank *first_without(const struct wf_meta_server *s
     return NULL;
 }
 
+const struct wf_server_rank *wf_server_waited_writer(const struct wf_meta_server *server)
+{
+    return server->state == WF_SERVER_IDLE && first_without(server) != NULL ? writer(server) : NULL;
+}
+
 /* --- the end ---------------------------------------------------------------------------------- */
 /* Infer ranks that may still come back, or that are about to serve what they have. */
 static bool waits_for_ranks(const struct wf_meta_server *server)
@@ -235,8 +240,8 @@ static void end_if_over(struct wf_meta_server *server)
     if (!train_side_is_idle(server) || waits_for_ranks(server)) {
         return;
     }
-    if (is_being_stored(server) && first_without(server) != NULL) {
-        return; /* it will be filled from there */
+    if (wf_server_waited_writer(server) != NULL) {
+        return; /* somebody will be filled from there */
     }
     const struct wf_server_rank *without = NULL;
     struct wf_version committed = wf_server_committed(server);

@@ -216,7 +216,7 @@ struct wf_meta_server {
     uint64_t term, epoch, members_epoch;
     uint64_t found_term; /* newest of the journal at start; 0: a new job */
     struct wf_round_key found_round;
-    bool rebuilt;                         /* from the ranks: the journal was lost */
+    bool rebuilt; /* from the ranks: the journal was lost, and who was away may know more */
     uint64_t generation_term, generation; /* counter; 0: none yet */
     bool members_due, generation_due;     /* to be done in IDLE */
     bool agreed;                          /* the plan, once */
@@ -387,6 +387,9 @@ void wf_server_release_alone(struct wf_meta_server *server, struct wf_server_ran
 
 /* --- meta_server_idle.c ------------------------------------------------------------------------
  */
+/* The rank that writes the version which others lack to where they can be filled from; NULL: nobody
+ * waits for any. */
+const struct wf_server_rank *wf_server_waited_writer(const struct wf_meta_server *server);
 void wf_server_on_stored(struct wf_meta_server *server, struct wf_server_rank *rank,
                          const struct wf_frame_stored *stored);
 void wf_server_idle(struct wf_meta_server *server);

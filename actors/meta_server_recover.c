@@ -132,7 +132,8 @@ enum wf_status wf_server_recover_begin(struct wf_meta_server *server, struct wf_
         r->decided = calloc(o->engines, sizeof r->decided[0]);
         r->memories = calloc(server->rank_count, sizeof r->memories[0]);
         WF_ASSERT(r->member != NULL && r->decided != NULL && r->memories != NULL);
-        r->collecting = server->rebuilt = rebuild;
+        r->collecting = rebuild;
+        server->rebuilt = rebuild || (used && found->rebuilt);
         r->since_ns = server->started_ns;
         if (used) {
             take_journal(server, found);

@@ -26,7 +26,8 @@ static void describe_round(const struct wf_server_round *round,
                                        .total_ns = r->total_ns,
                                        .pause_ns = r->pause_ns,
                                        .digest_mismatches = r->digest_mismatches,
-                                       .engines = engines};
+                                       .engines = engines,
+                                       .source = r->source};
     memcpy(out->label, r->label, sizeof out->label);
 }
 
@@ -136,7 +137,7 @@ static const char *doing(const struct wf_meta_server *server, const struct wf_se
     if (in_round && rank->member && !rank->lost) {
         word = doing_in_round(server, rank);
     }
-    return word != NULL ? word : rank->serving ? "serving" : "paused";
+    return word != NULL ? word : rank->storing ? "writing" : rank->serving ? "serving" : "paused";
 }
 
 static void describe_rank(const struct wf_meta_server *server, const struct wf_server_rank *rank,
@@ -200,6 +201,18 @@ static void list_rounds(const struct wf_meta_server *server, struct wf_frame_sta
     }
 }
 
+static struct wf_version newest_stored(const struct wf_meta_server *server)
+{
+    struct wf_version newest = {0};
+    for (uint32_t i = server->options.train_ranks; i < server->rank_count; i++) {
+        const struct wf_server_rank *rank = &server->ranks[i];
+        if (rank->stores && !rank->storing && wf_version_compare(rank->stored, newest) > 0) {
+            newest = rank->stored;
+        }
+    }
+    return newest;
+}
+
 static uint32_t count_connections(const struct wf_meta_server *server)
 {
     uint32_t count = 0;
@@ -227,6 +240,7 @@ void wf_meta_server_status(struct wf_meta_server *server, uint32_t ranks_max,
         out->plan_bytes = server->plan_report.bytes_moved;
     }
     out->committed = wf_server_committed(server);
+    out->stored = newest_stored(server);
     out->train_ranks = server->options.train_ranks;
     out->infer_ranks = server->options.infer_ranks;
     out->connections = count_connections(server);

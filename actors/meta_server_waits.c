@@ -179,6 +179,11 @@ uint32_t wf_server_waits(const struct wf_meta_server *server,
     wait_for_plans(&list);
     wait_for_trainers(&list);
     wait_for_ranks(&list);
+    const struct wf_server_rank *writer = wf_server_waited_writer(server);
+    if (writer != NULL) {
+        add(&list, "a fill", writer, "to write the version to its folder", writer->storing_ns,
+            server->options.timeouts.join_ns);
+    }
     if (server->no_engine_ns != 0) {
         add(&list, "a published version", NULL, "any engine whose ranks are all there",
             server->no_engine_ns, server->options.timeouts.join_ns);

@@ -106,32 +106,6 @@ static enum wf_status read_chunk(struct receiver_store_reader *reader, uint64_t 
     return WF_OK;
 }
 
-/* One look for the chunks of one op that follow each other, if they lie close together: otherwise
- * each would read its first and its last bytes' neighbours for itself. */
-static void look_ahead(struct receiver_store_reader *reader)
-{
-    const struct wf_digests *digests = reader->store->digests;
-    struct chunk first, last;
-    const struct wf_store *store = reader->store->receiver->rank->options.store;
-    uint64_t begin, end, unused;
-    const uint8_t *bytes;
-    find_chunk(digests, reader->first, &first);
-    find_chunk(digests, reader->first + reader->count - 1, &last);
-    if (first.box != last.box) {
-        return;
-    }
-    uint32_t elem_bytes = (uint32_t)wf_dtype_bytes(first.box->src_dtype);
-    wf_box_source_span(first.box->box, elem_bytes, first.part, &begin, &unused);
-    struct wf_copy_part all = {first.part.first,
-                               last.part.first + last.part.count - first.part.first};
-    wf_box_source_span(first.box->box, elem_bytes, all, &begin, &end);
-    if (end - begin <= store->read_max) {
-        /* A failure comes again when the bytes are wanted. */
-        store->ops->read(reader->store->stored, &reader->window, first.box->src_tensor, begin,
-                         end - begin, &bytes, &reader->error);
-    }
-}
-
 static void read_work(struct wf_job *job)
 {
     struct receiver_store_reader *reader =
@@ -144,7 +118,6 @@ static void read_work(struct wf_job *job)
             return;
         }
     }
-    look_ahead(reader);
     for (uint64_t i = 0; i < reader->count && reader->status == WF_OK; i++) {
         reader->status = read_chunk(reader, reader->first + i);
     }

@@ -50,6 +50,15 @@ void wf_version_format(struct wf_version v, char text_out[WF_VERSION_TEXT])
              v.step);
 }
 
+void wf_source_format(uint64_t source, char text_out[WF_SOURCE_TEXT])
+{
+    if (source == 0 || source >= WF_SOURCE_STORE) {
+        snprintf(text_out, WF_SOURCE_TEXT, "%s", source == 0 ? "train" : "folder");
+    } else {
+        snprintf(text_out, WF_SOURCE_TEXT, "engine %llu", (unsigned long long)source - 1);
+    }
+}
+
 bool wf_culprit_is_none(const struct wf_culprit *culprit)
 {
     return culprit->reason[0] == '\0';

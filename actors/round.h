@@ -40,6 +40,10 @@ enum wf_commit_policy { WF_COMMIT_ALL, WF_COMMIT_EACH /* quorum is reserved */ }
 /* Sources of fills, tried in this order; ANY: any rank. STORE: versions that lie in files
  * (actors/store.h). */
 enum { WF_FILL_TRAINER = 1, WF_FILL_REPLICA = 2, WF_FILL_ANY = 3, WF_FILL_STORE = 4 };
+/* What OPEN names as a fill's source: 0 is the train side, n + 1 engine n, and this the store. */
+enum { WF_SOURCE_STORE = WF_ENGINES_MAX + 1, WF_SOURCE_TEXT = 32 };
+void wf_source_format(uint64_t source, char text_out[WF_SOURCE_TEXT]); /* "train", "engine 3",
+                                                                          "folder" */
 enum wf_publish_mode { WF_PUBLISH_HOLD, WF_PUBLISH_SNAPSHOT };
 /* In place: read straight into the live tensors, while the engine is paused from OPEN on. */
 enum wf_update_mode { WF_MODE_STAGED, WF_MODE_IN_PLACE };

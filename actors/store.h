@@ -20,10 +20,6 @@
 #include "models/layout.h"
 #include "runtime/status.h"
 
-enum {
-    WF_SOURCE_STORE = WF_ENGINES_MAX + 1, /* OPEN's `source`: after the last engine's number */
-};
-
 struct wf_store;
 struct wf_stored; /* a version that was opened: the store's own */
 

@@ -187,6 +187,32 @@ Test(journal, strangers_are_refused)
     }
 }
 
+Test(journal, a_rebuilt_one_says_so_until_the_next_round)
+{
+    uint8_t *bytes = NULL, *folded = NULL;
+    size_t len = 0, folded_len = 0, ends[RECORDS + 1], good = 0;
+    struct wf_journal_state state = {.term = 0}, again = {.term = 0};
+    struct wf_error error = {0};
+    write_history(&bytes, &len, ends); /* its end: a rebuilding that is not done */
+    const struct wf_journal_record done = {.kind = WF_JOURNAL_REBUILD, .term = 9, .epoch = 4};
+    wf_journal_encode(&done, &bytes, &len);
+    cr_assert_eq(wf_journal_read(bytes, len, &state, &good, &error), WF_OK, "%s", error.text);
+    cr_expect(state.rebuilt && !state.rebuilding);
+    wf_journal_encode_state(&state, &folded, &folded_len);
+    cr_assert_eq(wf_journal_read(folded, folded_len, &again, &good, &error), WF_OK, "%s",
+                 error.text);
+    cr_expect(again.rebuilt && !again.rebuilding, "folded");
+    cr_expect(wf_round_key_equal(&again.round, &state.round));
+    const struct wf_journal_record open = {
+        .kind = WF_JOURNAL_OPEN, .term = 9, .epoch = 4, .round = key(3, 1)};
+    wf_journal_apply(&again, &open);
+    cr_expect_not(again.rebuilt, "its own round");
+    wf_journal_state_fini(&state);
+    wf_journal_state_fini(&again);
+    free(bytes);
+    free(folded);
+}
+
 Test(journal, a_job_that_is_over_leaves_its_term)
 {
     uint8_t *bytes = NULL, *folded = NULL;

@@ -116,7 +116,18 @@ Test(meta_store, the_job_does_not_end_while_the_version_is_being_written)
     const struct wf_frame_idle idle = {.version = keeper->live};
     puppet_send(world_train(&w), WF_FRAME_idle, &idle);
     puppet_refuses(lost, WF_FRAME_leave, 500 * PUPPET_MS);
+    struct wf_frame_status status;
+    wf_meta_server_status(w.server, 10, &status);
+    cr_assert_eq(status.waits_count, 1);
+    cr_assert_str_eq(status.waits[0].what, "to write the version to its folder");
+    cr_assert_eq(status.waits[0].rank, 1);
+    cr_assert_str_eq(status.ranks[2].doing, "writing");
+    cr_assert_eq(status.stored.step, 0);
+    wf_meta_server_status_fini(&status);
     tell(keeper, 1, false);
+    wf_meta_server_status(w.server, 10, &status);
+    cr_assert_eq(status.stored.step, 1);
+    wf_meta_server_status_fini(&status);
     cr_assert_eq(expect_fill(lost)->source, WF_SOURCE_STORE);
 }
 

@@ -3,8 +3,7 @@
 #include <string.h>
 
 #include "config/launcher.h"
-
-enum { VARIABLES_MAX = 12 };
+#include "tests/config/variables.h"
 
 struct row {
     const char *name;
@@ -15,18 +14,6 @@ struct row {
     uint32_t rank, world;
     const char *says[3]; /* in the error, or in `said` */
 };
-
-static const char *lookup(void *user, const char *name)
-{
-    const char *const *set = user;
-    size_t len = strlen(name);
-    for (int i = 0; i < VARIABLES_MAX && set[i] != NULL; i++) {
-        if (strncmp(set[i], name, len) == 0 && set[i][len] == '=') {
-            return set[i] + len + 1;
-        }
-    }
-    return NULL;
-}
 
 #define TORCHRUN(rank, size) \
     "RANK=" rank, "WORLD_SIZE=" size, "LOCAL_RANK=0", "MASTER_ADDR=node1", "TORCHELASTIC_RUN_ID=r7"
@@ -102,7 +89,7 @@ Test(launcher, environments)
         const struct row *row = &rows[i];
         struct wf_launcher_place place;
         struct wf_error error = {0};
-        enum wf_status status = wf_launcher_find(row->wanted, row->ranks, lookup,
+        enum wf_status status = wf_launcher_find(row->wanted, row->ranks, look_up,
                                                  (void *)(uintptr_t)row->set, &place, &error);
         bool refused = row->launcher == REFUSED;
         cr_expect_eq(status, refused ? WF_INVALID : WF_OK, "%s: %s", row->name, error.text);
@@ -148,7 +135,7 @@ Test(launcher, where_rank_0_is_and_which_start_this_is)
         struct wf_launcher_place place;
         struct wf_error error = {0};
         enum wf_status status =
-            wf_launcher_find(AUTO, 4, lookup, (void *)(uintptr_t)places[i].set, &place, &error);
+            wf_launcher_find(AUTO, 4, look_up, (void *)(uintptr_t)places[i].set, &place, &error);
         cr_expect_eq(status, WF_OK, "%s: %s", places[i].name, error.text);
         cr_expect_str_eq(place.rank0_host, places[i].host, "%s", places[i].name);
         cr_expect_str_eq(place.job_id, places[i].job_id, "%s", places[i].name);

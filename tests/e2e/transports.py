@@ -88,7 +88,13 @@ def case_shapes():
             moved = moved_by(report["versions"][0])
             check(set(moved) == {"ucx"} and moved["ucx"]["bytes"] == report["plan"]["bytes_moved"],
                   f"{name}: every byte came over ucx", moved)
-            check("TCP" in report["versions"][0]["limit_how"], f"{name}: the limit is that of a link")
+            check("one pair of processes" in report["versions"][0]["limit_how"], f"{name}: the limit is that of a link")
+            link = report["limits"]["link"]
+            check(link["median"] == max(link["socket"], link["ucx"]) > 0, f"{name}: the better of its two ways", link)
+            ranks = [rank for entry in report["selected"] for rank in entry["infer_ranks"]]
+            check(sorted(ranks) == list(range(report["infer_ranks"])) and
+                  all(entry["how"].startswith("ucx ") and entry["how"].endswith("; tcp/lo")
+                      for entry in report["selected"]), f"{name}: what UCX selected is told", report["selected"])
 
 
 def case_mixed():
@@ -110,7 +116,8 @@ def case_mixed():
             check(set(moved) == {"shm", "ucx"} and all(m["bytes"] > 0 and m["edges"] > 0 for m in moved.values()),
                   "both transports moved bytes", moved)
             check(sum(m["bytes"] for m in moved.values()) == version["bytes"], "and all of them together", version)
-            check("memcpy" in version["limit_how"] and "TCP" in version["limit_how"], "the limit knows both")
+            check("memcpy" in version["limit_how"] and "one pair of processes" in version["limit_how"],
+                  "the limit knows both")
 
 
 def case_kill():

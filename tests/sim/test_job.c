@@ -145,6 +145,7 @@ static const struct {
     uint64_t seed;
     const char *was;
 } kept_servers[] = {
+    {433, "a server on a rebuilt journal refused a rank that had been away during the rebuilding"},
     {1267, "a server that rebuilt its journal took the lost one's term: old plans passed for new"},
     {1733, "ranks came back so late that a new server took all of them for gone"},
     {1815, "as 1267, with a generation"},

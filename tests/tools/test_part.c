@@ -4,21 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/config/variables.h"
 #include "tools/run/part.h"
 
-enum { VARIABLES_MAX = 8, TRAIN_RANKS = 3, INFER_RANKS = 5 };
-
-static const char *lookup(void *user, const char *name)
-{
-    const char *const *set = user;
-    size_t len = strlen(name);
-    for (int i = 0; i < VARIABLES_MAX && set[i] != NULL; i++) {
-        if (strncmp(set[i], name, len) == 0 && set[i][len] == '=') {
-            return set[i] + len + 1;
-        }
-    }
-    return NULL;
-}
+enum { TRAIN_RANKS = 3, INFER_RANKS = 5 };
 
 #define MPI(rank, size, local)                                  \
     "OMPI_COMM_WORLD_RANK=" rank, "OMPI_COMM_WORLD_SIZE=" size, \
@@ -79,7 +68,7 @@ Test(part, who_and_where)
         strcpy(setup->job.server.listen, rows[i].listen != NULL ? rows[i].listen : "");
         strcpy(setup->job.server.address, rows[i].address != NULL ? rows[i].address : "");
         enum wf_status status =
-            wf_run_part_find(setup, &wish, lookup, (void *)(uintptr_t)rows[i].set, &part, &error);
+            wf_run_part_find(setup, &wish, look_up, (void *)(uintptr_t)rows[i].set, &part, &error);
         cr_expect_eq(status, rows[i].kind < 0 ? WF_INVALID : WF_OK, "%s: %s", rows[i].name,
                      error.text);
         if (status != WF_OK) {
@@ -132,7 +121,7 @@ Test(part, several_hosts_need_one_token)
         setup->job.run.part = WF_PART_ALL;
         strcpy(setup->job.server.token_file, token_rows[i].job_file);
         enum wf_status status = wf_run_part_find(
-            setup, &wish, lookup, (void *)(uintptr_t)token_rows[i].set, &part, &error);
+            setup, &wish, look_up, (void *)(uintptr_t)token_rows[i].set, &part, &error);
         cr_expect_eq(status, token_rows[i].good ? WF_OK : WF_INVALID, "%s: %s", token_rows[i].name,
                      error.text);
         cr_expect(token_rows[i].good || strstr(error.text, "WEFT_TOKEN_FILE") != NULL, "%s: %s",
@@ -157,16 +146,16 @@ Test(part, two_starts_on_one_host_do_not_meet)
     struct wf_run_part parts[3];
     struct wf_error error = {0};
     for (int i = 0; i < 3; i++) {
-        cr_assert_eq(
-            wf_run_part_find(setup, &wish, lookup, (void *)(uintptr_t)starts[i], &parts[i], &error),
-            WF_OK, "%s", error.text);
+        cr_assert_eq(wf_run_part_find(setup, &wish, look_up, (void *)(uintptr_t)starts[i],
+                                      &parts[i], &error),
+                     WF_OK, "%s", error.text);
     }
     cr_expect_str_eq(parts[0].server, parts[1].server, "ranks of one start meet");
     cr_expect_str_neq(parts[0].server, parts[2].server, "those of two do not");
     wish =
         (struct wf_run_wish){.launcher = WF_LAUNCHER_UNSAID, .observe = true, .server = "tcp:s:1"};
     cr_expect_eq(
-        wf_run_part_find(setup, &wish, lookup, (void *)(uintptr_t)starts[0], &parts[0], &error),
+        wf_run_part_find(setup, &wish, look_up, (void *)(uintptr_t)starts[0], &parts[0], &error),
         WF_OK);
     cr_expect_eq(parts[0].kind, WF_RUN_OBSERVER, "an observer is no rank");
     cr_expect_str_eq(parts[0].server, "tcp:s:1");
@@ -174,8 +163,8 @@ Test(part, two_starts_on_one_host_do_not_meet)
     for (size_t i = 0; i < sizeof unsaid / sizeof unsaid[0]; i++) {
         wish.server = NULL;
         snprintf(setup->job.server.listen, sizeof setup->job.server.listen, "%s", unsaid[i]);
-        enum wf_status status =
-            wf_run_part_find(setup, &wish, lookup, (void *)(uintptr_t)starts[0], &parts[0], &error);
+        enum wf_status status = wf_run_part_find(setup, &wish, look_up,
+                                                 (void *)(uintptr_t)starts[0], &parts[0], &error);
         cr_expect_eq(status, WF_INVALID, "%s", unsaid[i]);
         cr_expect_not_null(strstr(error.text, "--observe needs --server"), "%s", error.text);
         cr_expect_not_null(strstr(error.text, unsaid[i]), "%s", error.text);

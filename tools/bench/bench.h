@@ -61,6 +61,7 @@ const char *wf_bench_json(struct wf_bench *bench);
     X("casts", wf_bench_casts, "f32, f16 and bf16 into each other") \
     X("control", wf_bench_control, "a crowd of ranks registers, agrees and commits") \
     X("copy", wf_bench_copy, "strided boxes and their digests") \
+    X("files", wf_bench_files, "a version written to a folder, and read from it") \
     X("layouts", wf_bench_layouts, "inventory, ranks and a whole job of a large model of experts") \
     X("plan", wf_bench_plan, "making a plan and proving it") \
     X("runtime", wf_bench_runtime, "messages between actors and wake-ups between threads") \

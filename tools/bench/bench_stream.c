@@ -9,6 +9,7 @@
 
 #include "tools/bench/bench.h"
 #include "tools/bench/stream.h"
+#include "tools/measure/plain_ucx.h"
 
 struct stream_bench {
     const char *peer; /* address of the source */
@@ -18,7 +19,7 @@ struct stream_bench {
     struct wf_actor actor;
     struct wf_region target;
     struct wf_remote *remote;
-    struct stream_ucx *ucx;
+    struct wf_plain_ucx *ucx;
     struct wf_op *ops;
     struct wf_read read;
     struct wf_read_source src;
@@ -28,13 +29,16 @@ struct stream_bench {
     const char *cc;
 };
 
+const char *stream_tls(void)
+{
+    return getenv("UCX_TLS") == NULL ? "tcp" : NULL;
+}
+
 enum wf_status stream_side_open(struct stream_side *side, struct wf_error *error)
 {
-    const struct wf_transport_ucx_option tls = {"TLS", "tcp"};
-    struct wf_transport_ucx_options options = {.options = &tls, .option_count = 1};
-    if (getenv("UCX_TLS") != NULL) {
-        options.option_count = 0; /* whoever runs it wants another way */
-    }
+    const struct wf_transport_ucx_option tls = {"TLS", stream_tls()};
+    const struct wf_transport_ucx_options options = {.options = &tls,
+                                                     .option_count = tls.value != NULL};
     enum wf_status status = wf_loop_new(NULL, &side->loop, error);
     if (status == WF_OK) {
         status = wf_env_real_new(side->loop, NULL, &side->env, error);
@@ -90,7 +94,8 @@ static double measure_ucx(void *context)
 {
     struct stream_bench *bench = context;
     uint64_t start_ns = wf_bench_now_ns();
-    bool ok = stream_send(bench->control, "U", 1) && stream_ucx_receive(bench->ucx);
+    bool ok = stream_send(bench->control, "U", 1) &&
+              wf_plain_ucx_receive(bench->ucx, STREAM_BYTES, bench->control);
     double gb_s = (double)STREAM_BYTES / (double)(wf_bench_now_ns() - start_ns);
     return ok ? gb_s : -1;
 }
@@ -221,20 +226,21 @@ static enum wf_status import(struct stream_bench *bench, struct wf_error *error)
 
 static enum wf_status open_plain_ucx(struct stream_bench *bench, struct wf_error *error)
 {
-    char theirs[2048];
-    enum wf_status status = stream_ucx_new(bench->target.address, &bench->ucx, error);
+    char theirs[WF_PLAIN_UCX_ADDRESS_MAX];
+    enum wf_status status = wf_plain_ucx_new(bench->target.address, STREAM_REGION_BYTES,
+                                             stream_tls(), &bench->ucx, error);
     if (status != WF_OK) {
         return status;
     }
     size_t len;
-    const void *mine = stream_ucx_address(bench->ucx, &len);
+    const void *mine = wf_plain_ucx_address(bench->ucx, &len);
     uint32_t len32 = (uint32_t)len;
     bool ok = stream_send(bench->control, "A", 1) &&
               stream_send(bench->control, &len32, sizeof len32) &&
               stream_send(bench->control, mine, len) &&
               stream_receive(bench->control, &len32, sizeof len32) && len32 <= sizeof theirs &&
               stream_receive(bench->control, theirs, len32);
-    return ok ? stream_ucx_connect(bench->ucx, theirs, error)
+    return ok ? wf_plain_ucx_connect(bench->ucx, theirs, error)
               : wf_error_set(error, WF_CONNECTION, "the source has no plain ucx");
 }
 
@@ -261,7 +267,7 @@ static enum wf_status open_bench(struct stream_bench *bench, struct wf_error *er
 
 static void close_bench(struct stream_bench *bench)
 {
-    stream_ucx_free(bench->ucx);
+    wf_plain_ucx_free(bench->ucx);
     if (bench->remote != NULL) {
         bench->side.transport->ops->release_region(bench->side.transport, bench->remote);
     }

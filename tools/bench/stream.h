@@ -5,8 +5,9 @@
  *   'H'            the handle of Weft's region
  *   'A'            the address of a plain UCX worker (length, bytes)
  *   'S' n cc       n*(connections with 'D' first) get n-th parts of STREAM_BYTES; cc: a name, 16
- * bytes 'U'            STREAM_BYTES as active messages, by UCX's own rendezvous Everything walks
- * over a region larger than the caches.
+ *                bytes
+ *   'U'            STREAM_BYTES as active messages, by UCX's own rendezvous
+ * Everything walks over a region larger than the caches.
  */
 #ifndef WEFT_TOOLS_BENCH_STREAM_H
 #define WEFT_TOOLS_BENCH_STREAM_H
@@ -51,16 +52,8 @@ enum wf_status stream_serve(int listener, bool forever, struct wf_error *error);
 double stream_sockets(int control, const char *address, unsigned streams, const char *cc,
                       uint8_t *into);
 
-/* --- plain UCX (stream_ucx.c; stream_no_ucx.c in builds without) --- */
-struct stream_ucx;
-/* `target`: STREAM_REGION_BYTES to receive into, or to send from. */
-enum wf_status stream_ucx_new(uint8_t *memory, struct stream_ucx **ucx_out, struct wf_error *error);
-void stream_ucx_free(struct stream_ucx *ucx);
-const void *stream_ucx_address(const struct stream_ucx *ucx, size_t *len_out);
-enum wf_status stream_ucx_connect(struct stream_ucx *ucx, const void *address,
-                                  struct wf_error *error);
-/* Sends, or receives, STREAM_BYTES; false when it does not end. */
-bool stream_ucx_send(struct stream_ucx *ucx);
-bool stream_ucx_receive(struct stream_ucx *ucx);
+/* UCX's transports as `weft bench stream` wants them: TCP, unless the environment says otherwise.
+ */
+const char *stream_tls(void);
 
 #endif

@@ -11,6 +11,7 @@
 
 #include "tools/bench/bench.h"
 #include "tools/bench/stream.h"
+#include "tools/measure/plain_ucx.h"
 
 enum { PIECE_BYTES = 1 << 20 };
 
@@ -184,7 +185,7 @@ struct source {
     struct stream_side side;
     struct wf_region memory;
     struct wf_handle handle;
-    struct stream_ucx *ucx;
+    struct wf_plain_ucx *ucx;
 };
 
 static bool serve_sockets(struct source *source)
@@ -216,20 +217,21 @@ static bool serve_sockets(struct source *source)
 
 static bool serve_ucx_address(struct source *source, struct wf_error *error)
 {
-    char theirs[2048];
+    char theirs[WF_PLAIN_UCX_ADDRESS_MAX];
     uint32_t len32;
     size_t len;
     if (!stream_receive(source->control, &len32, sizeof len32) || len32 > sizeof theirs ||
         !stream_receive(source->control, theirs, len32)) {
         return false;
     }
-    stream_ucx_free(source->ucx);
+    wf_plain_ucx_free(source->ucx);
     source->ucx = NULL;
-    if (stream_ucx_new(source->memory.address, &source->ucx, error) != WF_OK ||
-        stream_ucx_connect(source->ucx, theirs, error) != WF_OK) {
+    if (wf_plain_ucx_new(source->memory.address, STREAM_REGION_BYTES, stream_tls(), &source->ucx,
+                         error) != WF_OK ||
+        wf_plain_ucx_connect(source->ucx, theirs, error) != WF_OK) {
         return false;
     }
-    const void *address = stream_ucx_address(source->ucx, &len);
+    const void *address = wf_plain_ucx_address(source->ucx, &len);
     len32 = (uint32_t)len;
     return stream_send(source->control, &len32, sizeof len32) &&
            stream_send(source->control, address, len);
@@ -252,7 +254,8 @@ static void serve_reader(struct source *source)
             ok = serve_sockets(source);
             break;
         case 'U':
-            ok = source->ucx != NULL && stream_ucx_send(source->ucx);
+            ok = source->ucx != NULL &&
+                 wf_plain_ucx_send(source->ucx, STREAM_BYTES, source->control);
             break;
         default:
             ok = false;
@@ -291,7 +294,7 @@ enum wf_status stream_serve(int listener, bool forever, struct wf_error *error)
         wf_loop_stop(source.side.loop);
         pthread_join(thread, NULL);
     }
-    stream_ucx_free(source.ucx);
+    wf_plain_ucx_free(source.ucx);
     stream_side_close(&source.side);
     wf_memory_free(&source.memory);
     return status;

@@ -275,30 +275,48 @@ static enum wf_status open_version(struct wf_store *store, const struct wf_store
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
+static enum wf_status grow_window(struct wf_store_window *window, size_t len,
+                                  struct wf_error *error)
+{
+    if (len <= window->capacity) {
+        return WF_OK;
+    }
+    size_t capacity = (size_t)round_up(len);
+    uint8_t *memory = aligned_alloc(64, capacity);
+    if (memory == NULL) {
+        return wf_error_set(error, WF_NO_MEMORY, "no memory for %zu bytes of a file", len);
+    }
+    if (window->len > 0) {
+        memcpy(memory, window->memory, window->len);
+    }
+    free(window->memory);
+    window->memory = memory;
+    window->capacity = capacity;
+    return WF_OK;
+}
+
+/* Whole chunks. What follows what is here already goes on from there: readers go forward, and the
+ * chunk in which one piece ends and the next begins is read once. */
 static enum wf_status load_window(const struct wf_stored *stored, struct wf_store_window *window,
                                   uint32_t f, uint64_t first, uint64_t end, struct wf_error *error)
 {
     uint64_t begin = first / WF_VERSION_CHUNK_BYTES * WF_VERSION_CHUNK_BYTES;
-    uint64_t stop = round_up(end);
+    uint64_t stop = round_up(end), here = window->first + window->len;
     stop = stop < stored->hf.files[f].bytes ? stop : stored->hf.files[f].bytes;
-    size_t len = (size_t)(stop - begin);
+    size_t len = (size_t)(stop - begin), kept = 0;
     WF_ASSERT(len <= WF_VERSION_WINDOW_BYTES);
-    window->len = 0;
-    if (len > window->capacity) {
-        free(window->memory);
-        window->capacity = (size_t)round_up(len);
-        window->memory = aligned_alloc(64, window->capacity);
-        if (window->memory == NULL) {
-            window->capacity = 0;
-            return wf_error_set(error, WF_NO_MEMORY, "no memory for %zu bytes of a file", len);
-        }
+    if (window->file == f && begin >= window->first && begin < here) {
+        kept = (size_t)(here - begin);
+        memmove(window->memory, window->memory + (begin - window->first), kept);
     }
-    enum wf_status status = read_chunks(stored, f, begin, len, window->memory, error);
+    window->file = f;
+    window->first = begin;
+    window->len = kept;
+    enum wf_status status = grow_window(window, len, error);
     if (status == WF_OK) {
-        window->file = f;
-        window->first = begin;
-        window->len = len;
+        status = read_chunks(stored, f, begin + kept, len - kept, window->memory + kept, error);
     }
+    window->len = status == WF_OK ? len : 0;
     return status;
 }
 

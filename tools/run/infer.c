@@ -77,6 +77,7 @@ static void send_note(struct infer *r, const struct wf_verify_result *checked,
                                  .own_bytes_peak = r->own_peak,
                                  .spans = spans,
                                  .spans_count = wf_process_spans(&r->process, spans)};
+    wf_run_transports_describe(&r->process.transports, note.text, sizeof note.text);
     if (checked != NULL) {
         note.elements_checked = checked->elements_checked;
         note.elements_wrong = checked->elements_wrong;

@@ -1,4 +1,4 @@
-/* limit.c - memcpy with 1..nproc threads over warm pages, and plain sockets between them. */
+/* limit.c - memcpy with 1..nproc threads over warm pages, and one pair of processes over TCP. */
 #include "tools/run/limit.h"
 
 #include <errno.h>
@@ -10,7 +10,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PASSES = 5, LINK_BYTES = 64 << 20 /* of a pass over sockets */ };
+enum {
+    PASSES = 5,
+    LINK_BYTES = 128 << 20, /* of a pass between processes */
+    LINK_UNIT = 1 << 20,
+};
 
 struct slice {
     const uint8_t *from;
@@ -61,13 +65,25 @@ static enum wf_status init_kind(struct wf_limit_kind *kind, uint32_t ways, struc
                                  : wf_error_set(error, WF_NO_MEMORY, "no memory for samples");
 }
 
-enum wf_status wf_limit_init(struct wf_limit *limit, uint64_t bytes, bool link,
+/* What it sends stays here, and what it receives into is none of the other process's. */
+static enum wf_status init_link(struct wf_limit *limit, const char *tls, struct wf_error *error)
+{
+    const struct wf_pair_options options = {.from = limit->from,
+                                            .to = limit->to,
+                                            .bytes = limit->bytes / LINK_UNIT * LINK_UNIT,
+                                            .tls = tls};
+    madvise(limit->to, limit->bytes, MADV_DONTFORK); /* refused: the passes are a little slower */
+    enum wf_status status = init_kind(&limit->link, WF_LINK_WAYS, error);
+    return status == WF_OK ? wf_pair_open(&options, &limit->pair, error) : status;
+}
+
+enum wf_status wf_limit_init(struct wf_limit *limit, const struct wf_limit_options *options,
                              struct wf_error *error)
 {
     memset(limit, 0, sizeof *limit);
+    uint64_t bytes = options->bytes;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     uint32_t ways = cores < 1 ? 1 : cores > WF_LIMIT_WAYS_MAX ? WF_LIMIT_WAYS_MAX : (uint32_t)cores;
-    uint32_t streams = ways < WF_SOCKET_STREAMS_MAX ? ways : WF_SOCKET_STREAMS_MAX;
     void *memory = mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (memory == MAP_FAILED) {
@@ -81,10 +97,7 @@ enum wf_status wf_limit_init(struct wf_limit *limit, uint64_t bytes, bool link,
     limit->bytes = bytes;
     memset(memory, 1, 2 * bytes);
     enum wf_status status = init_kind(&limit->memory, ways, error);
-    if (status == WF_OK && link) {
-        status = init_kind(&limit->link, streams, error);
-    }
-    return status == WF_OK && link ? wf_socket_limit_init(&limit->sockets, streams, error) : status;
+    return status == WF_OK && options->link ? init_link(limit, options->tls, error) : status;
 }
 
 /* Passes in which the ways take turns; then the best of them. */
@@ -110,10 +123,30 @@ static void measure(struct wf_limit *limit, struct wf_limit_kind *kind,
     }
 }
 
-static double link_pass(struct wf_limit *limit, uint32_t streams)
+static double link_pass(struct wf_limit *limit, uint32_t number)
 {
-    uint64_t bytes = limit->bytes < LINK_BYTES ? limit->bytes : LINK_BYTES;
-    return wf_socket_limit_pass(&limit->sockets, streams, limit->from, limit->to, bytes);
+    uint64_t bytes = limit->bytes < LINK_BYTES ? limit->bytes / LINK_UNIT * LINK_UNIT : LINK_BYTES;
+    return number - 1 == WF_LINK_SOCKET ? wf_pair_socket(limit->pair, bytes)
+                                        : wf_pair_ucx(limit->pair, bytes);
+}
+
+static double median_gb(const struct wf_limit_kind *kind, uint32_t way)
+{
+    return wf_samples_quantile(&kind->samples[way], 0, 0.5) * 1e-9;
+}
+
+static void describe_link(struct wf_limit_kind *link)
+{
+    static const char *const ways[] = {"a plain TCP socket", "UCX's own active messages"};
+    int len = snprintf(link->how, sizeof link->how,
+                       "%s over loopback between one pair of processes, fresh buffers, beside the "
+                       "job: %.2f GB/s",
+                       ways[link->best], median_gb(link, link->best));
+    if (link->samples[WF_LINK_UCX].count > 0 && link->samples[WF_LINK_SOCKET].count > 0) {
+        snprintf(link->how + len, sizeof link->how - (size_t)len, " (%s %.2f)",
+                 link->best == WF_LINK_UCX ? "a plain socket" : "UCX",
+                 median_gb(link, link->best == WF_LINK_UCX ? WF_LINK_SOCKET : WF_LINK_UCX));
+    }
 }
 
 void wf_limit_measure(struct wf_limit *limit)
@@ -123,23 +156,19 @@ void wf_limit_measure(struct wf_limit *limit)
     snprintf(memory->how, sizeof memory->how,
              "memcpy of %llu MiB of warm pages beside the job, %u thread%s: %.1f GB/s",
              (unsigned long long)(limit->bytes >> 20), memory->best + 1,
-             memory->best == 0 ? "" : "s",
-             wf_samples_quantile(&memory->samples[memory->best], 0, 0.5) * 1e-9);
+             memory->best == 0 ? "" : "s", median_gb(memory, memory->best));
     if (link->ways > 0) {
         measure(limit, link, link_pass);
-        snprintf(link->how, sizeof link->how,
-                 "a plain TCP socket over loopback beside the job, %u stream%s: %.2f GB/s",
-                 link->best + 1, link->best == 0 ? "" : "s",
-                 wf_samples_quantile(&link->samples[link->best], 0, 0.5) * 1e-9);
+        describe_link(link);
     }
 }
 
 void wf_limit_fini(struct wf_limit *limit)
 {
+    wf_pair_close(limit->pair);
     if (limit->from != NULL) {
         munmap(limit->from, 2 * limit->bytes);
     }
-    wf_socket_limit_fini(&limit->sockets);
     free(limit->memory.samples);
     free(limit->link.samples);
     memset(limit, 0, sizeof *limit);

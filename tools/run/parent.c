@@ -168,10 +168,32 @@ static bool reads_by_network(const struct parent *p)
     return network;
 }
 
+/* What the host can do is measured where all ranks are on it. */
+static enum wf_status prepare_limit(struct parent *p, struct wf_error *error)
+{
+    for (uint32_t i = 0; i < p->setup->model->param_count; i++) {
+        const struct wf_param *param = &p->setup->model->params[i];
+        p->weights_bytes += param->elements * wf_dtype_bytes(param->dtype);
+    }
+    if (p->options->scope != WF_PARENT_HOST || p->options->hosts != NULL) {
+        return WF_OK;
+    }
+    const struct wf_limit_options options = {
+        .bytes = p->weights_bytes < LIMIT_BYTES_MIN   ? LIMIT_BYTES_MIN
+                 : p->weights_bytes > LIMIT_BYTES_MAX ? LIMIT_BYTES_MAX
+                                                      : p->weights_bytes,
+        .link = reads_by_network(p),
+        .tls = wf_run_transports_tls(&p->setup->job)};
+    return wf_limit_init(&p->limit, &options, error);
+}
+
 static enum wf_status prepare(struct parent *p, struct wf_error *error)
 {
     struct wf_loop_options loop_options = {.poller = WF_POLLER_EPOLL, .spin_ns = 0};
-    enum wf_status status = wf_loop_new(&loop_options, &p->loop, error);
+    enum wf_status status = prepare_limit(p, error); /* it forks, so before there are threads */
+    if (status == WF_OK) {
+        status = wf_loop_new(&loop_options, &p->loop, error);
+    }
     if (status != WF_OK) {
         return status;
     }
@@ -186,17 +208,7 @@ static enum wf_status prepare(struct parent *p, struct wf_error *error)
     wf_stderr_log_init(&p->log, p->loop, "weft run");
     wf_actor_init(&p->actor, p->loop, "parent", handle);
     p->started_ns = wf_loop_now_ns(p->loop);
-    status = wf_signals_open(&p->signals, p->loop, interrupted, p, error);
-    for (uint32_t i = 0; i < p->setup->model->param_count; i++) {
-        const struct wf_param *param = &p->setup->model->params[i];
-        p->weights_bytes += param->elements * wf_dtype_bytes(param->dtype);
-    }
-    uint64_t bytes = p->weights_bytes < LIMIT_BYTES_MIN   ? LIMIT_BYTES_MIN
-                     : p->weights_bytes > LIMIT_BYTES_MAX ? LIMIT_BYTES_MAX
-                                                          : p->weights_bytes;
-    bool measures =
-        status == WF_OK && p->options->scope == WF_PARENT_HOST && p->options->hosts == NULL;
-    return measures ? wf_limit_init(&p->limit, bytes, reads_by_network(p), error) : status;
+    return wf_signals_open(&p->signals, p->loop, interrupted, p, error);
 }
 
 static void finish(struct parent *p)

@@ -29,6 +29,10 @@ void wf_report_fini(struct wf_report *report)
     free(report->accounts);
     free(report->doubts);
     free(report->spans);
+    for (uint32_t i = 0; i < report->selected_count; i++) {
+        free(report->selected[i].ranks);
+    }
+    free(report->selected);
     memset(report, 0, sizeof *report);
 }
 
@@ -141,8 +145,54 @@ struct wf_report_account wf_report_account(const struct wf_report *report,
     return (struct wf_report_account){.step = step};
 }
 
+static void drop_selected(struct wf_report_selected *selected, uint32_t rank)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < selected->rank_count; i++) {
+        if (selected->ranks[i] != rank) {
+            selected->ranks[kept++] = selected->ranks[i];
+        }
+    }
+    selected->rank_count = kept;
+}
+
+static void add_selected(struct wf_report_selected *selected, uint32_t rank)
+{
+    selected->ranks =
+        realloc(selected->ranks, (selected->rank_count + 1) * sizeof *selected->ranks);
+    WF_ASSERT(selected->ranks != NULL);
+    uint32_t at = selected->rank_count++;
+    for (; at > 0 && selected->ranks[at - 1] > rank; at--) {
+        selected->ranks[at] = selected->ranks[at - 1];
+    }
+    selected->ranks[at] = rank;
+}
+
+static void take_selected(struct wf_report *report, uint32_t rank, const char *text)
+{
+    struct wf_report_selected *same = NULL;
+    for (uint32_t i = 0; i < report->selected_count; i++) {
+        drop_selected(&report->selected[i], rank);
+        if (strcmp(report->selected[i].text, text) == 0) {
+            same = &report->selected[i];
+        }
+    }
+    if (same == NULL) {
+        report->selected =
+            realloc(report->selected, (report->selected_count + 1) * sizeof *report->selected);
+        WF_ASSERT(report->selected != NULL);
+        same = &report->selected[report->selected_count++];
+        memset(same, 0, sizeof *same);
+        snprintf(same->text, sizeof same->text, "%s", text);
+    }
+    add_selected(same, rank);
+}
+
 void wf_report_note(struct wf_report *report, const struct wf_frame_note *note)
 {
+    if (note->side == WF_INFER && note->text[0] != '\0') {
+        take_selected(report, (uint32_t)note->rank, note->text);
+    }
     if (note->side == WF_INFER) {
         struct wf_report_account *account = account_of(report, note->version.step);
         account->elements_checked += note->elements_checked;
@@ -377,6 +427,21 @@ static struct json_object *kind_json(const struct wf_limit_kind *kind)
     return object;
 }
 
+/* With the medians of both ways, the better of which the limit is. */
+static struct json_object *link_json(const struct wf_limit_kind *link)
+{
+    static const char *const ways[] = {"socket", "ucx"};
+    struct json_object *object = kind_json(link);
+    for (uint32_t i = 0; object != NULL && i < WF_LINK_WAYS; i++) {
+        const struct wf_samples *samples = &link->samples[i];
+        json_object_object_add(
+            object, ways[i],
+            samples->count > 0 ? json_object_new_double(wf_samples_quantile(samples, 0, 0.5) * 1e-9)
+                               : NULL);
+    }
+    return object;
+}
+
 static struct json_object *limits_json(const struct wf_report *report)
 {
     if (report->limit == NULL) {
@@ -387,10 +452,30 @@ static struct json_object *limits_json(const struct wf_report *report)
     WF_ASSERT(ratios != NULL);
     wf_report_ratios(report, ratios);
     json_object_object_add(object, "memory", kind_json(&report->limit->memory));
-    json_object_object_add(object, "link", kind_json(&report->limit->link));
+    json_object_object_add(object, "link", link_json(&report->limit->link));
     json_object_object_add(object, "ratio", samples_json(ratios, 1));
     free(ratios);
     return object;
+}
+
+static struct json_object *selected_json(const struct wf_report *report)
+{
+    struct json_object *list = json_object_new_array();
+    for (uint32_t i = 0; i < report->selected_count; i++) {
+        const struct wf_report_selected *selected = &report->selected[i];
+        if (selected->rank_count == 0) {
+            continue;
+        }
+        struct json_object *one = json_object_new_object();
+        struct json_object *ranks = json_object_new_array();
+        for (uint32_t r = 0; r < selected->rank_count; r++) {
+            json_object_array_add(ranks, json_object_new_int64(selected->ranks[r]));
+        }
+        put_text(one, "how", selected->text);
+        json_object_object_add(one, "infer_ranks", ranks);
+        json_object_array_add(list, one);
+    }
+    return list;
 }
 
 static struct json_object *round_json(const struct wf_report *report,
@@ -408,12 +493,8 @@ static struct json_object *round_json(const struct wf_report *report,
     json_object_object_add(object, "in_doubt", json_object_new_boolean(round->in_doubt));
     json_object_object_add(object, "culprit", culprit_json(&frame->culprit));
     if (frame->fill) {
-        char source[32] = "train";
-        if (frame->source == WF_SOURCE_STORE) {
-            snprintf(source, sizeof source, "folder");
-        } else if (frame->source > 0) {
-            snprintf(source, sizeof source, "engine %llu", (unsigned long long)frame->source - 1);
-        }
+        char source[WF_SOURCE_TEXT];
+        wf_source_format(frame->source, source);
         put_text(object, "source", source);
     }
     put_u64(object, "bytes", frame->bytes);
@@ -462,6 +543,7 @@ static struct json_object *report_json(const struct wf_report *report)
         json_object_array_add(report->rounds[i].frame.fill ? fills : versions,
                               round_json(report, &report->rounds[i]));
     }
+    json_object_object_add(object, "selected", selected_json(report));
     json_object_object_add(object, "limits", limits_json(report));
     json_object_object_add(object, "fills", fills);
     json_object_object_add(object, "versions", versions);

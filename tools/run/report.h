@@ -19,7 +19,7 @@ struct wf_report_round {
     uint64_t opened_ns;                 /* on this host's clock, as the spans are */
     /* Bytes a second that this host moves in memory and over a network; 0: not measured. */
     double memory_bytes_per_s, link_bytes_per_s;
-    char limit_how[256];
+    char limit_how[2 * sizeof(((struct wf_limit_kind *)0)->how) + 2];
     bool in_doubt; /* the trainer's own deadline passed before it ended */
 };
 
@@ -33,6 +33,13 @@ struct wf_report_doubt {
 struct wf_report_account {
     uint64_t step;
     uint64_t elements_checked, elements_wrong, torn_reads, reads;
+};
+
+/* How ranks' transports move bytes, in their own words: those that say the same together. */
+struct wf_report_selected {
+    char text[WF_OBJECT_MAX];
+    uint32_t *ranks; /* inference ranks, ascending */
+    uint32_t rank_count;
 };
 
 /* A span of a rank's time on this host's clock, for the timeline. */
@@ -59,6 +66,8 @@ struct wf_report {
     uint32_t doubt_count;
     struct wf_report_span *spans;
     uint32_t span_count;
+    struct wf_report_selected *selected; /* as each rank said last */
+    uint32_t selected_count;
     const struct wf_limit *limit;            /* borrows; NULL: nothing was measured */
     uint64_t train_own_peak, infer_own_peak; /* bytes, the largest rank of each side */
 };

@@ -79,6 +79,17 @@ static void print_limits(const struct wf_report *report, FILE *out)
         100 * wf_samples_quantile(&ratios, 0, 0.25), 100 * wf_samples_quantile(&ratios, 0, 0.75));
 }
 
+static void print_selected(const struct wf_report *report, FILE *out)
+{
+    for (uint32_t i = 0; i < report->selected_count; i++) {
+        const struct wf_report_selected *selected = &report->selected[i];
+        if (selected->rank_count > 0) {
+            fprintf(out, "moved by %s (%u inference rank%s)\n", selected->text,
+                    selected->rank_count, selected->rank_count == 1 ? "" : "s");
+        }
+    }
+}
+
 void wf_report_print(const struct wf_report *report, FILE *out)
 {
     uint64_t checked = 0, wrong = 0, torn = 0, reads = 0;
@@ -104,6 +115,7 @@ void wf_report_print(const struct wf_report *report, FILE *out)
         reads += report->accounts[i].reads;
     }
     print_limits(report, out);
+    print_selected(report, out);
     fprintf(out,
             "checked  %llu elements against the checkpoint, %llu wrong; %llu reads during "
             "inference, %llu torn\n",

@@ -11,20 +11,34 @@
 
 enum { CHUNK_BYTES = 1 << 20, CHUNKS_MIN = 8 };
 
-static bool says_transports(const struct wf_job_file *job)
+static const char *said_tls(const struct wf_job_file *job)
 {
     for (uint32_t i = 0; i < job->transport.ucx_count; i++) {
         const char *name = job->transport.ucx[i].name;
         if (strcmp(name, "TLS") == 0 || strcmp(name, "UCX_TLS") == 0) {
-            return true;
+            return job->transport.ucx[i].value;
         }
     }
-    return false;
+    return NULL;
 }
 
-/* `others_only`: ranks of this host are read by another transport. Then UCX gets no shared memory:
- * it would take processes in two network namespaces of one machine for neighbours, but cannot wake
- * a sleeping one across them. */
+/* Ranks of one host are read by another transport where that comes first. Then UCX gets no shared
+ * memory: it would take processes in two network namespaces of one machine for neighbours, but
+ * cannot wake a sleeping one across them. */
+static const char *default_tls(bool others_only)
+{
+    return others_only && getenv("UCX_TLS") == NULL ? "^sm" : NULL;
+}
+
+const char *wf_run_transports_tls(const struct wf_job_file *job)
+{
+    const char *said = said_tls(job);
+    bool ucx_first =
+        job->transport.prefer_count > 0 && strcmp(job->transport.prefer[0], "ucx") == 0;
+    return said != NULL ? said : default_tls(!ucx_first);
+}
+
+/* `others_only`: ranks of this host are read by another transport. */
 static enum wf_status open_ucx(struct wf_loop *loop, const struct wf_job_file *job,
                                const struct wf_run_transports_options *options, bool others_only,
                                struct wf_transport **out, struct wf_error *error)
@@ -32,8 +46,8 @@ static enum wf_status open_ucx(struct wf_loop *loop, const struct wf_job_file *j
     struct wf_transport_ucx_option own[WF_JOB_UCX_MAX + 1];
     uint32_t count = 0;
     char devices[WF_DEVICES_TEXT] = "";
-    if (others_only && !says_transports(job) && getenv("UCX_TLS") == NULL) {
-        own[count++] = (struct wf_transport_ucx_option){"TLS", "^sm"};
+    if (said_tls(job) == NULL && default_tls(others_only) != NULL) {
+        own[count++] = (struct wf_transport_ucx_option){"TLS", default_tls(others_only)};
     }
     for (uint32_t i = 0; i < job->transport.ucx_count; i++) {
         own[count++] = (struct wf_transport_ucx_option){job->transport.ucx[i].name,
@@ -147,5 +161,20 @@ void wf_run_transports_close(struct wf_run_transports *transports)
     while (transports->count > 0) {
         struct wf_transport *last = transports->list[--transports->count];
         last->ops->close(last);
+    }
+}
+
+void wf_run_transports_describe(const struct wf_run_transports *transports, char *text_out,
+                                size_t room)
+{
+    size_t len = 0;
+    text_out[0] = '\0';
+    for (uint32_t i = 0; i < transports->count && len < room; i++) {
+        struct wf_transport *transport = transports->list[i];
+        const char *text =
+            transport->ops->describe != NULL ? transport->ops->describe(transport) : NULL;
+        if (text != NULL) {
+            len += (size_t)snprintf(text_out + len, room - len, "%s%s", len > 0 ? "; " : "", text);
+        }
     }
 }

@@ -31,6 +31,12 @@ enum wf_status wf_run_transports_open(struct wf_loop *loop, const struct wf_job_
                                       struct wf_run_transports *out, struct wf_error *error);
 /* May a rank of the job have to do with other hosts? `server`: its address, or NULL. */
 bool wf_run_transports_afar(const struct wf_job_file *job, const char *server);
+/* The transports of UCX (its TLS) as the job has them for its ranks, or NULL: UCX chooses. */
+const char *wf_run_transports_tls(const struct wf_job_file *job);
+/* What a person should know about how they move bytes ("ucx 1.13.1 (libucp.so.0); tcp/lo"): "" for
+ * those that have nothing to say. It may grow as peers are met; what does not fit is cut. */
+void wf_run_transports_describe(const struct wf_run_transports *transports, char *text_out,
+                                size_t room);
 void wf_run_transports_close(struct wf_run_transports *transports);
 
 #endif

@@ -26,6 +26,8 @@ static const struct family {
     {"weft_uptime_seconds", "gauge", "Since the server started.", FIELD(up_ns), NANOSECONDS},
     {"weft_committed_step", "gauge", "Step of the newest committed version; 0 before the first.",
      FIELD(committed.step), PLAIN},
+    {"weft_stored_step", "gauge", "Step of the newest version that lies in a folder; 0: none does.",
+     FIELD(stored.step), PLAIN},
     {"weft_versions_committed_total", "counter", "Versions committed since the server started.",
      FIELD(versions_committed), PLAIN},
     {"weft_fills_total", "counter", "Rounds that brought a committed version to ranks without it.",

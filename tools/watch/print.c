@@ -74,6 +74,10 @@ static void print_job(const struct wf_frame_status *s, FILE *out)
         "job %s: %s, committed version %s\n"
         "server: term %" PRIu64 ", epoch %" PRIu64 ", up %s, weft %s\n",
         s->job, s->state, version, s->term, s->epoch, up, s->weft_version);
+    if (!wf_version_is_none(s->stored)) {
+        version_text(s->stored, version);
+        put(out, "in a folder: version %s\n", version);
+    }
     size_text(s->plan_bytes, bytes);
     wf_hash_format(s->plan, hash);
     if (s->agreed) {
@@ -133,6 +137,7 @@ static void print_round(const struct wf_el_status_round *round, FILE *out)
 {
     char version[WF_VERSION_TEXT], total[SHORT_TEXT], transfer[SHORT_TEXT], pause[SHORT_TEXT];
     char bytes[SHORT_TEXT], when[SHORT_TEXT], culprit[WF_CULPRIT_TEXT] = "";
+    char source[WF_SOURCE_TEXT], fill[WF_SOURCE_TEXT + 16] = "";
     version_text(round->round.version, version);
     duration(round->total_ns, total);
     duration(round->transfer_ns, transfer);
@@ -142,9 +147,13 @@ static void print_round(const struct wf_el_status_round *round, FILE *out)
     if (!wf_culprit_is_none(&round->culprit)) {
         wf_culprit_format(&round->culprit, culprit);
     }
+    if (round->fill) {
+        wf_source_format(round->source, source);
+        snprintf(fill, sizeof fill, "fill from %s ", source);
+    }
     put(out, "%-22s %-7" PRIu64 " %-10s %-10s %-10s %-10s %-9s %-12s %s%s\n", version,
         round->round.attempt, wf_round_state_word(round->state), total, transfer, pause, bytes,
-        when, round->fill ? "fill " : "", culprit);
+        when, fill, culprit);
 }
 
 static void print_rounds(const struct wf_frame_status *s, FILE *out)

@@ -144,10 +144,13 @@ static struct json_object *culprit_object(const struct wf_culprit *culprit)
 static struct json_object *round_object(const struct wf_el_status_round *round)
 {
     struct json_object *o = json_object_new_object(), *seconds = json_object_new_object();
+    char source[WF_SOURCE_TEXT];
     put_version(o, "version", round->round.version);
     put_number(o, "attempt", round->round.attempt);
     put_text(o, "label", round->label);
     put(o, "fill", json_object_new_boolean(round->fill != 0));
+    wf_source_format(round->source, source);
+    put(o, "source", round->fill != 0 ? json_object_new_string(source) : NULL);
     put_text(o, "state", wf_round_state_word(round->state));
     put(o, "culprit", culprit_object(&round->culprit));
     put_seconds(o, "opened_seconds_ago", round->opened_ns);
@@ -237,6 +240,7 @@ char *wf_status_json(const struct wf_frame_status *s, size_t *len_out)
     put_number(o, "generation", s->generation);
     put_seconds(o, "up_seconds", s->up_ns);
     put_version(o, "committed", s->committed);
+    put_version(o, "stored", s->stored);
     if (s->agreed) {
         plan = json_object_new_object();
         wf_hash_format(s->plan, hash);

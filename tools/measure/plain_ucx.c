@@ -1,16 +1,22 @@
-/* stream_ucx.c - UCX's own way to move large memory: active messages by rendezvous, from and into
- * memory that walks over a region larger than the caches. */
+/* plain_ucx.c - UCX with nothing around it. */
+#include "tools/measure/plain_ucx.h"
+
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "tools/bench/bench.h"
-#include "tools/bench/stream.h"
 #include "transports/ucx_library.h"
 
-enum { AM_ID = 7, MESSAGE_BYTES = 1 << 20, IN_FLIGHT = 8 };
+enum {
+    AM_ID = 7,
+    MESSAGE_BYTES = WF_PLAIN_UCX_MESSAGE_BYTES,
+    IN_FLIGHT = 8,
+    LOOK_EVERY = 4096 /* turns between looks at the clock and at the other process */
+};
 #define PATIENCE_NS UINT64_C(20000000000)
 
-struct stream_ucx {
+struct wf_plain_ucx {
     struct ucx_library ucx;
     ucp_context_h context;
     ucp_worker_h worker;
@@ -18,22 +24,23 @@ struct stream_ucx {
     ucp_address_t *address;
     size_t address_len;
     uint8_t *memory;
+    uint64_t region_bytes;
     uint64_t place; /* in the memory, of the next message */
     uint32_t out;   /* operations under way */
     uint64_t left;  /* bytes that did not arrive yet */
     bool failed;
 };
 
-static uint8_t *walk(struct stream_ucx *me)
+static uint8_t *walk(struct wf_plain_ucx *me)
 {
     uint8_t *at = me->memory + me->place;
-    me->place = (me->place + MESSAGE_BYTES) % STREAM_REGION_BYTES;
+    me->place = (me->place + MESSAGE_BYTES) % me->region_bytes;
     return at;
 }
 
 static void received(void *request, ucs_status_t status, size_t length, void *user)
 {
-    struct stream_ucx *me = user;
+    struct wf_plain_ucx *me = user;
     me->failed |= status != UCS_OK;
     me->left -= length;
     me->ucx.ucp_request_free(request);
@@ -44,7 +51,7 @@ static ucs_status_t offered(void *argument, const void *header, size_t header_le
 {
     (void)header;
     (void)header_len;
-    struct stream_ucx *me = argument;
+    struct wf_plain_ucx *me = argument;
     if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0 || len != MESSAGE_BYTES) {
         me->failed = true;
         return UCS_OK;
@@ -61,7 +68,7 @@ static ucs_status_t offered(void *argument, const void *header, size_t header_le
     return UCS_INPROGRESS;
 }
 
-static ucs_status_t make(struct stream_ucx *me)
+static ucs_status_t make(struct wf_plain_ucx *me, const char *tls)
 {
     const struct ucx_library *ucx = &me->ucx;
     const ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
@@ -80,7 +87,7 @@ static ucs_status_t make(struct stream_ucx *me)
     if (status != UCS_OK) {
         return status;
     }
-    status = getenv("UCX_TLS") == NULL ? ucx->ucp_config_modify(config, "TLS", "tcp") : UCS_OK;
+    status = tls != NULL ? ucx->ucp_config_modify(config, "TLS", tls) : UCS_OK;
     if (status == UCS_OK) {
         status = ucx->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &me->context);
     }
@@ -96,30 +103,32 @@ static ucs_status_t make(struct stream_ucx *me)
                : status;
 }
 
-enum wf_status stream_ucx_new(uint8_t *memory, struct stream_ucx **ucx_out, struct wf_error *error)
+enum wf_status wf_plain_ucx_new(uint8_t *memory, uint64_t bytes, const char *tls,
+                                struct wf_plain_ucx **ucx_out, struct wf_error *error)
 {
-    struct stream_ucx *me = calloc(1, sizeof *me);
+    struct wf_plain_ucx *me = calloc(1, sizeof *me);
     if (me == NULL) {
         return wf_error_set(error, WF_NO_MEMORY, "no memory");
     }
     me->memory = memory;
+    me->region_bytes = bytes;
     enum wf_status status = ucx_library_open(NULL, &me->ucx, error);
     if (status != WF_OK) {
         free(me);
         return status;
     }
-    ucs_status_t made = make(me);
+    ucs_status_t made = make(me, tls);
     if (made != UCS_OK) {
         status = wf_error_set(error, WF_UNSUPPORTED, "plain ucx cannot be set up: %s",
                               me->ucx.ucs_status_string(made));
-        stream_ucx_free(me);
+        wf_plain_ucx_free(me);
         return status;
     }
     *ucx_out = me;
     return WF_OK;
 }
 
-void stream_ucx_free(struct stream_ucx *me)
+void wf_plain_ucx_free(struct wf_plain_ucx *me)
 {
     if (me == NULL) {
         return;
@@ -136,14 +145,14 @@ void stream_ucx_free(struct stream_ucx *me)
     free(me);
 }
 
-const void *stream_ucx_address(const struct stream_ucx *me, size_t *len_out)
+const void *wf_plain_ucx_address(const struct wf_plain_ucx *me, size_t *len_out)
 {
     *len_out = me->address_len;
     return me->address;
 }
 
-enum wf_status stream_ucx_connect(struct stream_ucx *me, const void *address,
-                                  struct wf_error *error)
+enum wf_status wf_plain_ucx_connect(struct wf_plain_ucx *me, const void *address,
+                                    struct wf_error *error)
 {
     const ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
                                     .address = address};
@@ -155,13 +164,37 @@ enum wf_status stream_ucx_connect(struct stream_ucx *me, const void *address,
 
 static void sent(void *request, ucs_status_t status, void *user)
 {
-    struct stream_ucx *me = user;
+    struct wf_plain_ucx *me = user;
     me->failed |= status != UCS_OK;
     me->out--;
     me->ucx.ucp_request_free(request);
 }
 
-bool stream_ucx_send(struct stream_ucx *me)
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* One turn of waiting; false: it has been too long, or the other process is gone. */
+struct wait {
+    uint64_t until_ns;
+    unsigned turns;
+    int control;
+};
+
+static bool turn(struct wf_plain_ucx *me, struct wait *wait)
+{
+    me->ucx.ucp_worker_progress(me->worker);
+    if (++wait->turns % LOOK_EVERY != 0) {
+        return !me->failed;
+    }
+    struct pollfd look = {.fd = wait->control, .events = POLLIN};
+    return !me->failed && now_ns() < wait->until_ns && poll(&look, 1, 0) == 0;
+}
+
+bool wf_plain_ucx_send(struct wf_plain_ucx *me, uint64_t bytes, int control)
 {
     const ucp_request_param_t param = {
         .op_attr_mask =
@@ -170,8 +203,9 @@ bool stream_ucx_send(struct stream_ucx *me)
         .cb.send = sent,
         .user_data = me,
     };
-    uint64_t until_ns = wf_bench_now_ns() + PATIENCE_NS, unsent = STREAM_BYTES;
-    while ((unsent > 0 || me->out > 0) && !me->failed && wf_bench_now_ns() < until_ns) {
+    struct wait wait = {.until_ns = now_ns() + PATIENCE_NS, .control = control};
+    uint64_t unsent = bytes;
+    do {
         if (unsent > 0 && me->out < IN_FLIGHT) {
             ucs_status_ptr_t request =
                 me->ucx.ucp_am_send_nbx(me->ep, AM_ID, NULL, 0, walk(me), MESSAGE_BYTES, &param);
@@ -179,17 +213,15 @@ bool stream_ucx_send(struct stream_ucx *me)
             me->out += UCS_PTR_IS_PTR(request);
             unsent -= MESSAGE_BYTES;
         }
-        me->ucx.ucp_worker_progress(me->worker);
-    }
+    } while ((unsent > 0 || me->out > 0) && turn(me, &wait));
     return unsent == 0 && me->out == 0 && !me->failed;
 }
 
-bool stream_ucx_receive(struct stream_ucx *me)
+bool wf_plain_ucx_receive(struct wf_plain_ucx *me, uint64_t bytes, int control)
 {
-    uint64_t until_ns = wf_bench_now_ns() + PATIENCE_NS;
-    me->left = STREAM_BYTES;
-    while (me->left > 0 && !me->failed && wf_bench_now_ns() < until_ns) {
-        me->ucx.ucp_worker_progress(me->worker);
+    struct wait wait = {.until_ns = now_ns() + PATIENCE_NS, .control = control};
+    me->left = bytes;
+    while (me->left > 0 && turn(me, &wait)) {
     }
     return me->left == 0 && !me->failed;
 }
