@@ -461,14 +461,8 @@ static enum wf_status add_chunk(struct deriver *d, bool wildcards)
                (wildcards || binding->rows[end].stack != WF_NONE)) {
             end++;
         }
-        if (stacked) {
-            status = add_stacks(d, first, end);
-        } else {
-            memcpy(d->taken, outside_taken, sizeof d->taken);
-            status = add_row(d, first);
-            memcpy(outside_taken, d->taken, sizeof d->taken);
-        }
-        for (uint32_t i = first; stacked && wildcards && i < end && status == WF_OK; i++) {
+        status = stacked ? add_stacks(d, first, end) : WF_OK;
+        for (uint32_t i = first; i < end && status == WF_OK; i++) {
             if (binding->rows[i].stack == WF_NONE) {
                 memcpy(d->taken, outside_taken, sizeof d->taken);
                 status = add_row(d, i);
