@@ -510,6 +510,22 @@ static enum wf_status choose_dtype(const struct maker *m, const struct wf_param 
                                                 m->bound->name, text);
 }
 
+/* Parts that are fused keep their bytes: a checkpoint that quantised some of them only has no such
+ * tensor. */
+static enum wf_status check_dtypes(const struct maker *m, const uint32_t *params)
+{
+    const struct wf_param *all = m->at->at.model->params, *first = &all[params[0]];
+    for (uint32_t i = 1; i < m->part_count && !m->bound->row->dtype; i++) {
+        if (all[params[i]].dtype != first->dtype) {
+            return wf_error_set(m->error, WF_INVALID,
+                                "%s: %s is %s and %s is %s; they cannot be fused", m->bound->name,
+                                first->name, wf_dtype_name(first->dtype), all[params[i]].name,
+                                wf_dtype_name(all[params[i]].dtype));
+        }
+    }
+    return WF_OK;
+}
+
 enum wf_status wf_slab_make(const struct wf_row_at *at, const struct wf_bound *bound, bool extra,
                             const uint32_t *params, struct wf_slab *slab, struct wf_error *error)
 {
@@ -521,8 +537,11 @@ enum wf_status wf_slab_make(const struct wf_row_at *at, const struct wf_bound *b
                       .part_count = count,
                       .first_part = extra ? bound->part_count : 0,
                       .error = error};
-    enum wf_dtype dtype;
-    enum wf_status status = choose_dtype(&m, &model->params[params[0]], &dtype);
+    enum wf_dtype dtype = WF_DTYPE_NONE;
+    enum wf_status status = check_dtypes(&m, params);
+    if (status == WF_OK) {
+        status = choose_dtype(&m, &model->params[params[0]], &dtype);
+    }
     if (status != WF_OK || is_same(slab, model, params, count, dtype)) {
         return status;
     }

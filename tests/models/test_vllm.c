@@ -22,6 +22,10 @@
     "\"dynamic\", \"weight_block_size\": [128, 128], \"modules_to_not_convert\": [\"lm_head\", " \
     "\"model.layers.0.mlp.gate\", \"model.layers.1.mlp.gate\", \"model.layers.2.mlp.gate\", "    \
     "\"model.layers.3.mlp.gate\"]}"
+#define FP8_BUT(module)                                                                           \
+    ", \"quantization_config\": {\"quant_method\": \"fp8\", \"activation_scheme\": \"dynamic\", " \
+    "\"weight_block_size\": [128, 128], \"modules_to_not_convert\": [\"lm_head\", \"" module      \
+    "\"]}"
 #define DEEPSEEK(type, q_lora, more)                                                              \
     HEAD(type)                                                                                    \
     "\"num_key_value_heads\": 4, \"intermediate_size\": 512, \"n_routed_experts\": 8, "           \
@@ -240,6 +244,8 @@ static const struct {
     {"gpt-oss divides by all ranks", OSS("320", "4"), "vllm:tp=2,pp=3", "all ranks"},
     {"mxfp4 otherwise padded", OSS("320", "4"), "vllm:tp=2,moe_backend=marlin", "mxfp4"},
     {"a biased Qwen3", QWEN("256", ", \"attention_bias\": true"), "vllm:tp=2", "o_proj"},
+    {"a part that is not quantised", QWEN("256", FP8_BUT("model.layers.1.self_attn.k_proj")),
+     "vllm:tp=2", "cannot be fused"},
     {"a key of SGLang", QWEN("256", ""), "vllm:dp_attention=1", "SGLang"},
     {"a table as a key", QWEN("256", ""), "vllm:placement=x", "file"},
 };
