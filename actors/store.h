@@ -7,7 +7,7 @@
  *
  * What the store promises: a version is there whole or not at all, and no byte leaves `read` that
  * was not compared with the digests that were stored with the version. The bytes are those of a
- * source rank whose layout is wf_layout_hf(model, NULL): tensors by the names of the Hugging Face
+ * source rank whose layout is that of the recipe "hf:": tensors by the names of the Hugging Face
  * checkpoint, each whole and row-major.
  */
 #ifndef WEFT_ACTORS_STORE_H

@@ -59,7 +59,7 @@ struct wf_version_save {
     const char *label;
     const char *config; /* text of config.json */
     size_t config_len;
-    const struct wf_layout *layout; /* wf_layout_hf */
+    const struct wf_layout *layout; /* of the recipe "hf:" */
     void *const *tensors;           /* by its tensors: where each is, contiguous */
     uint64_t shard_bytes;           /* 0: WF_VERSION_SHARD_BYTES */
     uint32_t keep;                  /* 1 to WF_VERSION_KEEP_MAX */
