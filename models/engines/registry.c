@@ -241,3 +241,38 @@ enum wf_status wf_engine_rows_check(const struct wf_engine *engine, const struct
     }
     return WF_OK;
 }
+
+enum wf_status wf_engine_check_placement(const struct wf_placement *placement, uint32_t layer,
+                                         uint32_t slots, uint32_t experts, struct wf_error *error)
+{
+    bool held[WF_SLOTS_MAX] = {false};
+    if (placement == NULL) {
+        return WF_OK;
+    }
+    if (placement->slots != slots || layer >= placement->layers || slots > WF_SLOTS_MAX) {
+        return wf_error_set(error, WF_INVALID,
+                            "the placement of experts has %" PRIu32 " slots of %" PRIu32
+                            " layers; expected %" PRIu32
+                            " slots (experts and redundant ones), and layer %" PRIu32 " with them",
+                            placement->slots, placement->layers, slots, layer);
+    }
+    for (uint32_t i = 0; i < slots; i++) {
+        uint32_t expert = placement->experts[(size_t)layer * slots + i];
+        if (expert >= experts) {
+            return wf_error_set(error, WF_INVALID,
+                                "the placement has expert %" PRIu32 " in slot %" PRIu32
+                                " of layer %" PRIu32 ": experts are 0 to %" PRIu32,
+                                expert, i, layer, experts - 1);
+        }
+        held[expert] = true;
+    }
+    for (uint32_t i = 0; i < experts; i++) {
+        if (!held[i]) {
+            return wf_error_set(error, WF_INVALID,
+                                "the placement has expert %" PRIu32 " in no slot of layer %" PRIu32
+                                ": each needs one",
+                                i, layer);
+        }
+    }
+    return WF_OK;
+}

@@ -66,20 +66,6 @@ enum wf_status wf_sglang_chunks(const struct wf_model *model, const struct wf_re
     return WF_OK;
 }
 
-static enum wf_status check_placement(const struct wf_recipe *recipe, uint32_t slots,
-                                      uint32_t layer, struct wf_error *error)
-{
-    const struct wf_placement *placement = recipe->placement;
-    if (placement && (placement->slots != slots || layer >= placement->layers)) {
-        return wf_error_set(error, WF_INVALID,
-                            "the placement of experts has %" PRIu32 " slots and %" PRIu32
-                            " layers; expected %" PRIu32
-                            " slots (experts and redundant ones) and layer %" PRIu32,
-                            placement->slots, placement->layers, slots, layer);
-    }
-    return WF_OK;
-}
-
 /* Slots of all ranks are dealt out contiguously and equally; slot i holds expert i % E until EPLB
  * moves experts, after which a placement says it. */
 enum wf_status wf_sglang_experts(const struct wf_model *model, const struct wf_recipe *recipe,
@@ -102,18 +88,12 @@ enum wf_status wf_sglang_experts(const struct wf_model *model, const struct wf_r
                             " divides, and at most %d of them",
                             experts, recipe->own[WF_SGLANG_REDUNDANT], ranks, WF_SLOTS_MAX);
     }
-    enum wf_status status = check_placement(recipe, slots, layer, error);
+    const struct wf_placement *placement = recipe->placement;
+    enum wf_status status = wf_engine_check_placement(placement, layer, slots, experts, error);
     uint32_t share = slots / ranks, first = share * at->group[WF_GROUP_EP].rank;
     for (uint32_t i = 0; i < share && status == WF_OK; i++) {
         uint32_t slot = first + i;
-        slots_out[i] = recipe->placement ? recipe->placement->experts[(size_t)layer * slots + slot]
-                                         : slot % experts;
-        if (slots_out[i] >= experts) {
-            status = wf_error_set(error, WF_INVALID,
-                                  "the placement has expert %" PRIu32 " in slot %" PRIu32
-                                  " of layer %" PRIu32 ", of %" PRIu32 " experts",
-                                  slots_out[i], slot, layer, experts);
-        }
+        slots_out[i] = placement ? placement->experts[(size_t)layer * slots + slot] : slot % experts;
     }
     *count_out = status == WF_OK ? share : 0;
     return status;

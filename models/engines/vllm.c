@@ -135,16 +135,13 @@ static enum wf_status experts(const struct wf_model *model, const struct wf_reci
     if (logical == 0) {
         return WF_OK;
     }
-    if (placement && (placement->slots != slots || layer >= placement->layers)) {
-        return wf_error_set(error, WF_INVALID,
-                            "the placement has %" PRIu32 " slots of %" PRIu32
-                            " layers; expected %" PRIu32 " slots (experts and redundant ones) "
-                            "and layer %" PRIu32,
-                            placement->slots, placement->layers, slots, layer);
-    }
     if (slots > WF_SLOTS_MAX) {
         return wf_error_set(error, WF_INVALID, "%" PRIu32 " slots of experts are more than %d",
                             slots, WF_SLOTS_MAX);
+    }
+    enum wf_status status = wf_engine_check_placement(placement, layer, slots, logical, error);
+    if (status != WF_OK) {
+        return status;
     }
     uint32_t base = slots / size, rest = slots % size;
     uint32_t count = base + (rank < rest), first = rank * base + (rank < rest ? rank : rest);
@@ -153,12 +150,6 @@ static enum wf_status experts(const struct wf_model *model, const struct wf_reci
         uint32_t slot = robin ? rank + i * size : first + i;
         slots_out[i] =
             placement ? placement->experts[(size_t)layer * slots + slot] : slot % logical;
-        if (slots_out[i] >= logical) {
-            return wf_error_set(error, WF_INVALID,
-                                "the placement has expert %" PRIu32 " of %" PRIu32
-                                " in slot %" PRIu32 " of layer %" PRIu32,
-                                slots_out[i], logical, slot, layer);
-        }
     }
     *count_out = count;
     return WF_OK;

@@ -269,6 +269,8 @@ Test(vllm, a_placement_says_where_experts_are)
     static const uint32_t table[4 * 8] = {
         0, 1, 2, 3, 4, 5, 0, 1, /* as it begins */
         5, 4, 3, 2, 1, 0, 5, 5, /* layer 1 */
+        0, 1, 2, 3, 4, 5, 0, 1, /* as it begins */
+        0, 1, 2, 3, 4, 5, 0, 1,
     };
     struct wf_placement placement = {.layers = 4, .slots = 8, .experts = table};
     struct wf_model *model = parse(QWEN("256", ""));
