@@ -147,8 +147,10 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
 static enum wf_status prepare(struct files *f, struct wf_error *error)
 {
     const char *base = getenv("TMPDIR");
-    enum wf_status status = wf_model_parse(config, sizeof config - 1, &f->model, error);
-    status = status != WF_OK ? status : wf_layout_hf(f->model, NULL, &f->layout, error);
+    struct wf_recipe recipe;
+    enum wf_status status = wf_model_parse(config, sizeof config - 1, NULL, &f->model, error);
+    status = status != WF_OK ? status : wf_recipe_parse("hf:", f->model, &recipe, error);
+    status = status != WF_OK ? status : wf_layout_derive(f->model, &recipe, 0, &f->layout, error);
     if (status != WF_OK) {
         return status;
     }
