@@ -18,6 +18,7 @@ static struct wf_coordinates coordinates(const struct wf_recipe *recipe, uint32_
 
 const struct wf_engine wf_engine_hf = {
     .name = "hf",
+    .vocab_multiple = 1,
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],
     .coordinates = coordinates,
