@@ -59,7 +59,8 @@ struct raw_run {
 };
 
 struct raw_job {
-    char *job, *model, *report;
+    char *job, *model, *report, **families;
+    unsigned families_count;
     struct raw_train train;
     struct raw_group *infer;
     unsigned infer_count;
@@ -141,21 +142,25 @@ static const cyaml_schema_field_t run_fields[] = {
     FLAG("skip_pause", skip_pause, struct raw_run), TEXT("launcher", launcher, struct raw_run, 31),
     TEXT("side", side, struct raw_run, 31),         CYAML_FIELD_END};
 
+static const cyaml_schema_value_t family_entry = {
+    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char, 1, WF_PATH_MAX - 1)};
 static const cyaml_schema_value_t group_entry = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct raw_group, group_fields)};
 
-#define COMMON_FIELDS                                                                            \
-    NEEDED_TEXT("job", job, struct raw_job, WF_JOB_NAME_MAX - 1),                                \
-        NEEDED_TEXT("model", model, struct raw_job, WF_PATH_MAX - 1),                            \
-        CYAML_FIELD_MAPPING("train", CYAML_FLAG_DEFAULT, struct raw_job, train, train_fields),   \
-        MAPPING("policy", policy, struct raw_job, policy_fields),                                \
-        MAPPING("files", files, struct raw_job, wf_job_files_fields),                            \
-        MAPPING("transport", transport, struct raw_job, wf_job_transport_fields),                \
-        MAPPING("timeouts", timeouts, struct raw_job, timeout_fields),                           \
-        MAPPING("server", server, struct raw_job, server_fields),                                \
-        MAPPING("run", run, struct raw_job, run_fields),                                         \
-        CYAML_FIELD_SEQUENCE("faults", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct raw_job, \
-                             faults, &wf_job_fault_entry, 1, WF_FAULTS_MAX),                     \
+#define COMMON_FIELDS                                                                              \
+    NEEDED_TEXT("job", job, struct raw_job, WF_JOB_NAME_MAX - 1),                                  \
+        NEEDED_TEXT("model", model, struct raw_job, WF_PATH_MAX - 1),                              \
+        CYAML_FIELD_MAPPING("train", CYAML_FLAG_DEFAULT, struct raw_job, train, train_fields),     \
+        MAPPING("policy", policy, struct raw_job, policy_fields),                                  \
+        MAPPING("files", files, struct raw_job, wf_job_files_fields),                              \
+        MAPPING("transport", transport, struct raw_job, wf_job_transport_fields),                  \
+        MAPPING("timeouts", timeouts, struct raw_job, timeout_fields),                             \
+        MAPPING("server", server, struct raw_job, server_fields),                                  \
+        MAPPING("run", run, struct raw_job, run_fields),                                           \
+        CYAML_FIELD_SEQUENCE("faults", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct raw_job,   \
+                             faults, &wf_job_fault_entry, 1, WF_FAULTS_MAX),                       \
+        CYAML_FIELD_SEQUENCE("families", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct raw_job, \
+                             families, &family_entry, 0, WF_FAMILY_FILES_MAX),                     \
         TEXT("report", report, struct raw_job, WF_PATH_MAX - 1)
 
 /* `infer` may be one group or a list of them: two schemas, chosen by what the document has. */
@@ -172,10 +177,6 @@ static const cyaml_schema_value_t list_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct raw_job, list_fields)};
 static const cyaml_schema_value_t single_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct raw_job, single_fields)};
-
-static const struct wf_yaml_reserved reserved_keys[] = {
-    {"families"},
-};
 
 static void visit_fields(const cyaml_schema_field_t *fields, const char *before,
                          wf_job_visit_t *visit, void *user)
@@ -196,9 +197,6 @@ static void visit_fields(const cyaml_schema_field_t *fields, const char *before,
 void wf_job_keys(wf_job_visit_t *visit, void *user)
 {
     visit_fields(single_fields, "", visit, user);
-    for (size_t i = 0; i < sizeof reserved_keys / sizeof reserved_keys[0]; i++) {
-        visit(user, reserved_keys[i].path, WF_JOB_KEY_LATER);
-    }
 }
 
 /* --- turning it into plain values
@@ -436,6 +434,10 @@ static enum wf_status take_job(const struct raw_job *raw, struct wf_job_file *jo
     if (status == WF_OK) {
         status = duration(raw->train.deadline, "train.deadline", &job->deadline_ns, error);
     }
+    for (unsigned i = 0; status == WF_OK && i < raw->families_count; i++) {
+        status = wf_job_take_path("families", job->path, raw->families[i],
+                                  job->families[job->family_count++], error);
+    }
     if (status == WF_OK && raw->report != NULL) {
         status = wf_job_take_path("report", job->path, raw->report, job->report, error);
     }
@@ -533,8 +535,7 @@ enum wf_status wf_job_parse(const char *path, const char *text, size_t len,
     }
     const yaml_node_t *infer = wf_yaml_root_value(&document, "infer");
     bool single = infer != NULL && infer->type == YAML_MAPPING_NODE;
-    status = wf_yaml_check(&document, single ? single_fields : list_fields, reserved_keys,
-                           sizeof reserved_keys / sizeof reserved_keys[0], error);
+    status = wf_yaml_check(&document, single ? single_fields : list_fields, NULL, 0, error);
     struct wf_job_file *job = calloc(1, sizeof *job);
     WF_ASSERT(job != NULL);
     if (status == WF_OK) {

@@ -2,8 +2,8 @@
  *
  * The schema is a table (config/job.c); docs/job-file.md says what each key means, and a test holds
  * the two together. An error names the file, the line, the key, what was expected, and the nearest
- * valid key. Keys of later versions are known by name and refused as "not supported yet". Relative
- * paths are relative to the job file's folder; `~` and variables are not expanded.
+ * valid key. Relative paths are relative to the job file's folder; `~` and variables are not
+ * expanded.
  */
 #ifndef WEFT_CONFIG_JOB_H
 #define WEFT_CONFIG_JOB_H
@@ -13,6 +13,7 @@
 
 #include "actors/rank.h"
 #include "actors/round.h"
+#include "config/family_file.h"
 #include "config/interfaces.h"
 #include "config/launcher.h"
 #include "runtime/status.h"
@@ -55,7 +56,9 @@ struct wf_job_fault {
 struct wf_job_file {
     char path[WF_PATH_MAX]; /* of the file */
     char name[WF_JOB_NAME_MAX];
-    char model[WF_PATH_MAX]; /* HF folder, or a config.json */
+    char model[WF_PATH_MAX];                         /* HF folder, or a config.json */
+    char families[WF_FAMILY_FILES_MAX][WF_PATH_MAX]; /* files of families (config/family_file.h) */
+    uint32_t family_count;
     char train_spec[WF_SPEC_MAX];
     enum wf_publish_mode publish;
     uint64_t deadline_ns; /* of the trainer's own for a version's outcome; 0: none */
@@ -109,8 +112,8 @@ struct wf_job_file {
 enum wf_status wf_job_load(const char *path, struct wf_job_file *job_out, struct wf_error *error);
 
 /* Visits every key that a job file may have, with its path ("infer.spec"), a mapping before what is
- * in it; then those that are known and not supported yet. */
-enum wf_job_key { WF_JOB_KEY_NEEDED, WF_JOB_KEY_OPTIONAL, WF_JOB_KEY_LATER };
+ * in it. */
+enum wf_job_key { WF_JOB_KEY_NEEDED, WF_JOB_KEY_OPTIONAL };
 typedef void wf_job_visit_t(void *user, const char *path, enum wf_job_key kind);
 void wf_job_keys(wf_job_visit_t *visit, void *user);
 /* "all", "train" or "infer". */

@@ -1,21 +1,24 @@
-/* cmd_layout.c - `weft layout show`, `weft layout check` and `weft layout detect`. */
+/* cmd_layout.c - `weft layout show`, `check`, `detect` and `family`. */
 #include <argp.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/family_file.h"
 #include "tools/commands.h"
 #include "tools/files/atomic.h"
 #include "tools/files/checkpoint.h"
 #include "tools/layout/check.h"
 #include "tools/layout/detect_files.h"
+#include "tools/layout/family_print.h"
 #include "tools/layout/show.h"
 
 enum { DIRS_MAX = 65536 };
 
 struct arguments {
     const char *action, *model, *spec, *json;
+    struct wf_family_files families;
     bool rank_given;
     uint32_t rank;
     char **dirs;
@@ -26,6 +29,10 @@ static const struct argp_option options[] = {
     {"model", 'm', "CONFIG", 0, "show: a config.json or a Hugging Face folder", 0},
     {"spec", 's', "SPEC", 0, "show: for example megatron:tp=2,pp=2 or vllm:tp=2", 0},
     {"rank", 'r', "R", 0, "show: the rank (default 0)", 0},
+    {"family", 'f', "FILE", 0,
+     "a file that describes a model family (docs/add-a-model.md), beside the built-in ones; may be "
+     "repeated",
+     0},
     {"json", 'j', "FILE", 0, "write the result to FILE as JSON (- is standard output)", 0},
     {0},
 };
@@ -40,6 +47,13 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case 's':
         arguments->spec = argument;
         return 0;
+    case 'f': {
+        struct wf_error error = {0};
+        if (wf_family_files_load(&arguments->families, argument, &error) != WF_OK) {
+            argp_error(state, "--family: %s", error.text);
+        }
+        return 0;
+    }
     case 'j':
         arguments->json = argument;
         return 0;
@@ -63,7 +77,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         arguments->dir_count = (size_t)(state->argc - state->next);
         return 0;
     case ARGP_KEY_NO_ARGS:
-        argp_error(state, "show, check or detect?");
+        argp_error(state, "show, check, detect or family?");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -134,7 +148,7 @@ static int run_show(const struct arguments *arguments)
         wf_error_set(&error, WF_INVALID, "show needs --model CONFIG and --spec SPEC, nothing else");
         return fail(WF_EXIT_USAGE, &error);
     }
-    if (wf_checkpoint_model(arguments->model, NULL, &model, &error) != WF_OK) {
+    if (wf_checkpoint_model(arguments->model, arguments->families.list, &model, &error) != WF_OK) {
         return fail(WF_EXIT_FAILED, &error);
     }
     int exit_status = show_layout(arguments, model);
@@ -191,12 +205,13 @@ static int run_check(const struct arguments *arguments)
         wf_error_set(&error, WF_INVALID, "check needs folders of fixtures, and at most --json");
         return fail(WF_EXIT_USAGE, &error);
     }
+    struct wf_case_tables tables = {.families = arguments->families.list};
     bool json_is_stdout = arguments->json && strcmp(arguments->json, "-") == 0;
     struct json_object *list = arguments->json ? json_object_new_array() : NULL;
     bool all_ok = true;
     for (size_t i = 0; i < arguments->dir_count; i++) {
         struct wf_case_result result;
-        wf_case_check(arguments->dirs[i], NULL, &result);
+        wf_case_check(arguments->dirs[i], &tables, &result);
         print_result(json_is_stdout ? stderr : stdout, &result);
         all_ok = all_ok && result.ok;
         if (list) {
@@ -246,6 +261,53 @@ static int run_detect(const struct arguments *arguments)
     return found ? WF_EXIT_OK : WF_EXIT_FAILED;
 }
 
+/* --- family ---------------------------------------------------------------------------------- */
+
+static int run_family(const struct arguments *arguments)
+{
+    struct wf_error error = {0};
+    if (arguments->dir_count != 1 || arguments->model || arguments->spec || arguments->rank_given ||
+        arguments->json) {
+        wf_error_set(&error, WF_INVALID, "family needs one NAME, and at most --family");
+        return fail(WF_EXIT_USAGE, &error);
+    }
+    const struct wf_family *family = wf_family_named(&arguments->families, arguments->dirs[0]);
+    if (!family) {
+        char known[768] = "";
+        for (const struct wf_family *const *f = wf_families; *f; f++) {
+            size_t used = strlen(known);
+            snprintf(known + used, sizeof known - used, " %s", (*f)->name);
+        }
+        wf_error_set(&error, WF_INVALID, "no family is called \"%.60s\"; this build knows:%s",
+                     arguments->dirs[0], known);
+        return fail(WF_EXIT_USAGE, &error);
+    }
+    wf_family_print(stdout, family);
+    if (fflush(stdout) != 0) {
+        wf_error_set(&error, WF_IO, "cannot write to standard output");
+        return fail(WF_EXIT_FAILED, &error);
+    }
+    return WF_EXIT_OK;
+}
+
+static int run(const struct arguments *arguments)
+{
+    static const struct {
+        const char *name;
+        int (*run)(const struct arguments *);
+    } actions[] = {
+        {"show", run_show}, {"check", run_check}, {"detect", run_detect}, {"family", run_family}};
+    for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
+        if (strcmp(arguments->action, actions[i].name) == 0) {
+            return actions[i].run(arguments);
+        }
+    }
+    struct wf_error error = {0};
+    wf_error_set(&error, WF_INVALID, "\"%.40s\": expected show, check, detect or family",
+                 arguments->action);
+    return fail(WF_EXIT_USAGE, &error);
+}
+
 int wf_cmd_layout(int argc, char **argv)
 {
     const struct argp argp = {
@@ -258,22 +320,14 @@ int wf_cmd_layout(int argc, char **argv)
             "framework really made; one line a case, exit status 1 if one differs or is "
             "refused. detect: finds family, config and parallel sizes from the names and shapes "
             "of dumps (safetensors files or lines of name, dtype and shape; each FILE is a rank, "
-            "a DIR holds rank_NN.tsv or the shards of one rank), or lists what fits alike.",
+            "a DIR holds rank_NN.tsv or the shards of one rank), or lists what fits alike. family: "
+            "prints a family's table as a family file, from which another can be made.",
     };
     struct arguments arguments = {0};
     argp_err_exit_status = WF_EXIT_USAGE;
     argv[0] = (char[]){"weft layout"}; /* the name in argp's messages */
     argp_parse(&argp, argc, argv, 0, NULL, &arguments);
-    if (strcmp(arguments.action, "show") == 0) {
-        return run_show(&arguments);
-    }
-    if (strcmp(arguments.action, "check") == 0) {
-        return run_check(&arguments);
-    }
-    if (strcmp(arguments.action, "detect") == 0) {
-        return run_detect(&arguments);
-    }
-    fprintf(stderr, "weft layout: unknown action \"%s\"; show, check or detect\n",
-            arguments.action);
-    return WF_EXIT_USAGE;
+    int exit_status = run(&arguments);
+    wf_family_files_fini(&arguments.families);
+    return exit_status;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "config/family_file.h"
 #include "runtime/nearest.h"
 #include "tools/commands.h"
 #include "tools/files/atomic.h"
@@ -17,6 +18,7 @@ enum { PER_HOST_DEFAULT = 8 };
 
 struct arguments {
     const char *model, *train, *infer[WF_PLAN_GROUPS_MAX - 1], *json, *param;
+    struct wf_family_files families;
     uint32_t infer_count, per_host;
     double link_gbps;
     struct wf_plan_focus focus;
@@ -27,6 +29,10 @@ enum { KEY_PARAM = 256, KEY_PER_HOST };
 
 static const struct argp_option options[] = {
     {"model", 'm', "CONFIG.json", 0, "the model: a config.json or a Hugging Face folder", 0},
+    {"family", 'f', "FILE", 0,
+     "a file that describes a model family (docs/add-a-model.md), beside the built-in ones; may be "
+     "repeated",
+     0},
     {"train", 't', "SPEC", 0, "the trainer, for example megatron:tp=4,pp=2,dp=2", 0},
     {"infer", 'i', "SPEC", 0,
      "engines, for example vllm:tp=2,engines=4; may be repeated: ranks are numbered in order", 0},
@@ -114,6 +120,13 @@ static error_t parse(int key, char *argument, struct argp_state *state)
             argp_error(state, "--rank is train:R or infer:R, not \"%s\"", argument);
         }
         return 0;
+    case 'f': {
+        struct wf_error error = {0};
+        if (wf_family_files_load(&arguments->families, argument, &error) != WF_OK) {
+            argp_error(state, "--family: %s", error.text);
+        }
+        return 0;
+    }
     case 'l':
         parse_link(argument, arguments, state);
         return 0;
@@ -336,10 +349,12 @@ int wf_cmd_plan(int argc, char **argv)
     argp_parse(&argp, argc, argv, 0, NULL, &arguments);
     struct wf_model *model = NULL;
     struct wf_error error;
-    if (wf_checkpoint_model(arguments.model, NULL, &model, &error) != WF_OK) {
+    if (wf_checkpoint_model(arguments.model, arguments.families.list, &model, &error) != WF_OK) {
+        wf_family_files_fini(&arguments.families);
         return failed(&error, WF_EXIT_FAILED);
     }
     int result = plan_job(&arguments, model);
     wf_model_free(model);
+    wf_family_files_fini(&arguments.families);
     return result;
 }

@@ -1,6 +1,7 @@
 /* cmd_run.c - `weft run`: a whole job on this host, or the part of it that a launcher, or the
  * command line, says. */
 #include <argp.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,11 +28,15 @@ enum {
     OPT_GATE,
     OPT_HOSTS,
     OPT_GATE_STDIN,
-    OPT_RANKS_HERE
+    OPT_RANKS_HERE,
+    OPT_FAMILY
 };
 
 struct arguments {
     const char *path, *rank, *reader, *hosts;
+    char
+        *families[WF_FAMILY_FILES_MAX]; /* absolute paths: what this process starts gets them too */
+    uint32_t family_count;
     bool gate_stdin;
     uint32_t ranks_here;
     char token_file[WF_PATH_MAX];
@@ -61,6 +66,11 @@ static const struct argp_option options[] = {
     {"host-name", OPT_HOST_NAME, "NAME", 0,
      "this host's name in the job; equal names are one host (default: $WEFT_HOST_NAME, else made "
      "from the system's)",
+     0},
+    {"family", OPT_FAMILY, "FILE", 0,
+     "a file that describes a model family (docs/add-a-model.md), beside the job's families; may "
+     "be "
+     "repeated",
      0},
     {"observe", OPT_OBSERVE, 0, 0, "start nothing: watch a job that runs and write its report", 0},
     {"hosts", OPT_HOSTS, "FILE", 0,
@@ -112,6 +122,15 @@ static error_t parse_place(int key, char *argument, struct argp_state *state)
         return 0;
     case OPT_OBSERVE:
         arguments->wish.observe = true;
+        return 0;
+    case OPT_FAMILY:
+        if (arguments->family_count == WF_FAMILY_FILES_MAX) {
+            argp_error(state, "--family: at most %d files", WF_FAMILY_FILES_MAX);
+        }
+        arguments->families[arguments->family_count] = realpath(argument, NULL);
+        if (arguments->families[arguments->family_count++] == NULL) {
+            argp_failure(state, WF_EXIT_FAILED, errno, "--family: %s", argument);
+        }
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -340,6 +359,13 @@ static int run_part(struct wf_run_setup *setup, struct arguments *arguments)
     return run_rank(setup, &arguments->process, part.local_world);
 }
 
+static void free_families(struct arguments *arguments)
+{
+    while (arguments->family_count > 0) {
+        free(arguments->families[--arguments->family_count]);
+    }
+}
+
 int wf_cmd_run(int argc, char **argv)
 {
     static const struct argp argp = {
@@ -360,12 +386,16 @@ int wf_cmd_run(int argc, char **argv)
     argv[0] = (char *)"weft run";
     argp_parse(&argp, argc, argv, 0, 0, &arguments);
     if (!complete_server(&arguments)) {
+        free_families(&arguments);
         return WF_EXIT_USAGE;
     }
     struct wf_run_setup *setup = calloc(1, sizeof *setup);
     WF_ASSERT(setup != NULL);
+    memcpy(setup->given, arguments.families, sizeof setup->given);
+    setup->given_count = arguments.family_count;
     if (wf_run_setup_load(arguments.path, setup, &usage, &error) != WF_OK) {
         fprintf(stderr, "weft run: %s\n", error.text);
+        free_families(&arguments);
         free(setup);
         return usage ? WF_EXIT_USAGE : WF_EXIT_FAILED;
     }
@@ -375,6 +405,7 @@ int wf_cmd_run(int argc, char **argv)
                       : arguments.hosts != NULL   ? run_hosts(setup, &arguments)
                                                   : run_part(setup, &arguments);
     wf_run_setup_fini(setup);
+    free_families(&arguments);
     free(setup);
     return exit_status;
 }

@@ -51,7 +51,7 @@ static const struct {
     {"yes is no boolean", HEAD INFER "run: {readers: yes}\n",
      "expected true or false, found \"yes\""},
     {"unknown word", HEAD INFER "policy: {commit: some}\n", "one of all, each"},
-    {"later key", HEAD INFER "families: [a.yaml]\n", "families is not supported yet"},
+    {"families as a text", HEAD INFER "families: a.yaml\n", "families: expected a list"},
     {"duration", HEAD INFER "timeouts: {round: 5}\n",
      "timeouts.round: expected a duration such as"},
     {"zero duration", HEAD INFER "timeouts: {round: 0s}\n", "timeouts.round"},

@@ -14,7 +14,7 @@
 #include "runtime/loop.h"
 #include "runtime/status.h"
 
-enum { WF_CHILD_ARGS_MAX = 32 };
+enum { WF_CHILD_ARGS_MAX = 64 };
 enum wf_child_kind { WF_CHILD_SERVER, WF_CHILD_TRAIN, WF_CHILD_INFER, WF_CHILD_READER };
 
 struct wf_children;

@@ -30,6 +30,10 @@ static enum wf_status start_child(struct parent *p, struct wf_child *child, stru
         arguments[n++] = "--server";
         arguments[n++] = p->server;
     }
+    for (uint32_t i = 0; i < p->setup->given_count; i++) {
+        arguments[n++] = "--family";
+        arguments[n++] = p->setup->given[i];
+    }
     if (!far) {
         arguments[n++] = "--token-file";
         arguments[n++] = p->token_file;

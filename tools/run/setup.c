@@ -48,7 +48,8 @@ static enum wf_status load_model(struct wf_run_setup *setup, struct wf_error *er
                             "model: %s: %s; expected a Hugging Face folder or a config.json",
                             setup->job.model, strerror(errno));
     }
-    enum wf_status status = wf_checkpoint_model(setup->job.model, NULL, &setup->model, error);
+    enum wf_status status =
+        wf_checkpoint_model(setup->job.model, setup->families.list, &setup->model, error);
     if (status != WF_OK) {
         wf_error_prefix(error, "model");
         return status;
@@ -97,8 +98,11 @@ static enum wf_status make_folder(const struct wf_run_setup *setup, struct wf_er
 {
     fprintf(stderr, "making a checkpoint of known values in %s\n", setup->folder);
     struct wf_make_report report;
-    struct wf_make_options options = {
-        .config = setup->job.model, .folder = setup->folder, .shards = 1, .progress = show_making};
+    struct wf_make_options options = {.config = setup->job.model,
+                                      .folder = setup->folder,
+                                      .shards = 1,
+                                      .families = setup->families.list,
+                                      .progress = show_making};
     enum wf_status status = wf_make_checkpoint(&options, &report, error);
     fputs(isatty(STDERR_FILENO) ? "\r\033[K" : "", stderr);
     return status;
@@ -234,15 +238,35 @@ static enum wf_status check_fault_ranks(const struct wf_run_setup *setup, struct
     return WF_OK;
 }
 
+/* Those of the job file, then those of the command line. */
+static enum wf_status load_families(struct wf_run_setup *setup, bool *usage_out,
+                                    struct wf_error *error)
+{
+    enum wf_status status = WF_OK;
+    for (uint32_t i = 0; i < setup->job.family_count && status == WF_OK; i++) {
+        status = wf_family_files_load(&setup->families, setup->job.families[i], error);
+    }
+    for (uint32_t i = 0; i < setup->given_count && status == WF_OK; i++) {
+        status = wf_family_files_load(&setup->families, setup->given[i], error);
+    }
+    *usage_out = status != WF_IO;
+    return status;
+}
+
 enum wf_status wf_run_setup_load(const char *job_path, struct wf_run_setup *setup_out,
                                  bool *usage_out, struct wf_error *error)
 {
     struct wf_run_setup *setup = setup_out;
-    memset(setup, 0, sizeof *setup);
+    struct wf_run_setup given = {.given_count = setup->given_count};
+    memcpy(given.given, setup->given, sizeof given.given);
+    *setup = given;
     *usage_out = true;
     enum wf_status status = wf_job_load(job_path, &setup->job, error);
     if (status == WF_IO) {
         *usage_out = false;
+    }
+    if (status == WF_OK) {
+        status = load_families(setup, usage_out, error);
     }
     if (status == WF_OK) {
         *usage_out = false;
@@ -265,6 +289,7 @@ void wf_run_setup_fini(struct wf_run_setup *setup)
 {
     wf_model_free(setup->model);
     setup->model = NULL;
+    wf_family_files_fini(&setup->families);
 }
 
 bool wf_run_keeps(const struct wf_run_setup *setup, uint32_t group)

@@ -16,6 +16,9 @@
 
 struct wf_run_setup {
     struct wf_job_file job;
+    const char *given[WF_FAMILY_FILES_MAX]; /* further files of families, of the command line */
+    uint32_t given_count;
+    struct wf_family_files families; /* of both */
     struct wf_model *model;
     char folder[WF_PATH_MAX]; /* the HF folder with the weights */
     bool made;                /* `model` is a configuration: the folder is one of known values */
@@ -34,7 +37,8 @@ struct wf_run_place {
 };
 
 /* Loads the job file and the model's config. usage_out: true when the job file or a SPEC is wrong
- * (exit status 2), false when a file could not be read. Fini works on zeroed memory. */
+ * (exit status 2), false when a file could not be read. setup_out is zeroed but for `given`, which
+ * is borrowed. Fini works on zeroed memory. */
 enum wf_status wf_run_setup_load(const char *job_path, struct wf_run_setup *setup_out,
                                  bool *usage_out, struct wf_error *error);
 /* If the job names a configuration and its folder of known values is not there yet, makes it, with
