@@ -434,9 +434,10 @@ static enum wf_status take_job(const struct raw_job *raw, struct wf_job_file *jo
     if (status == WF_OK) {
         status = duration(raw->train.deadline, "train.deadline", &job->deadline_ns, error);
     }
-    for (unsigned i = 0; status == WF_OK && i < raw->families_count; i++) {
-        status = wf_job_take_path("families", job->path, raw->families[i],
-                                  job->families[job->family_count++], error);
+    for (unsigned i = 0; status == WF_OK && i < raw->families_count && i < WF_FAMILY_FILES_MAX;
+         i++) {
+        status = wf_job_take_path("families", job->path, raw->families[i], job->families[i], error);
+        job->family_count = i + 1;
     }
     if (status == WF_OK && raw->report != NULL) {
         status = wf_job_take_path("report", job->path, raw->report, job->report, error);
