@@ -10,6 +10,7 @@
 #include "models/config.h"
 #include "tools/bench/bench.h"
 #include "tools/files/io.h"
+#include "tools/files/stored.h"
 #include "tools/files/version_folder.h"
 
 enum { BLOCK_BYTES = 8 << 20, READ_BYTES = 1 << 20, PATH_BYTES = 400 };
