@@ -46,10 +46,10 @@ static struct wf_run_setup *setup_of(uint32_t train, uint32_t engines, uint32_t 
     cr_assert(setup != NULL);
     setup->train_ranks = train;
     setup->job.infer_count = 1 + second;
-    setup->infer[0] = (struct wf_recipe){.tp = tp, .pp = 1, .dp = 1, .cp = 1, .engines = engines};
-    setup->infer[1] = setup->infer[0];
-    setup->infer[1].tp = 3;
-    setup->infer[1].engines = 1;
+    char spec[64];
+    snprintf(spec, sizeof spec, "vllm:tp=%u,engines=%u", tp, engines);
+    cr_assert_eq(wf_recipe_parse(spec, NULL, &setup->infer[0], NULL), WF_OK);
+    cr_assert_eq(wf_recipe_parse("vllm:tp=3", NULL, &setup->infer[1], NULL), WF_OK);
     setup->infer_ranks = tp * engines + (second ? 3 : 0);
     setup->engines = engines + second;
     return setup;
