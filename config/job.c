@@ -27,6 +27,8 @@ struct raw_group {
     enum wf_update_mode mode;
     char **ignore;
     unsigned ignore_count;
+    struct raw_placement *placements;
+    unsigned placements_count;
 };
 
 struct raw_train {
@@ -106,6 +108,8 @@ static const cyaml_schema_field_t group_fields[] = {
     TEXT("host", host, struct raw_group, WF_HOST_MAX - 1),
     CYAML_FIELD_SEQUENCE("ignore", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct raw_group,
                          ignore, &ignore_entry, 0, WF_IGNORE_MAX),
+    CYAML_FIELD_SEQUENCE("placements", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct raw_group,
+                         placements, &wf_job_placement_entry, 0, WF_JOB_PLACEMENTS_MAX),
     CYAML_FIELD_END};
 
 static const cyaml_schema_field_t train_fields[] = {
@@ -312,7 +316,7 @@ static enum wf_status take_group(const struct raw_group *raw, unsigned index,
         copy_text(group->ignore[i], sizeof group->ignore[i], raw->ignore[i]);
     }
     group->ignore_count = raw->ignore_count;
-    return WF_OK;
+    return wf_job_take_placements(raw->placements, raw->placements_count, index, job, error);
 }
 
 static enum wf_status take_policy(const struct raw_policy *raw, struct wf_job_file *job,

@@ -26,10 +26,17 @@ enum {
     WF_JOB_TRANSPORT_NAME = 16,
     WF_JOB_UCX_MAX = 64,
     WF_FAULT_RANKS_MAX = 64,
+    WF_JOB_PLACEMENTS_MAX = 4,
 };
 
 /* Which ranks of a job a launcher starts: its rank 0 is the first of them, train ranks first. */
 enum wf_job_part { WF_PART_ALL, WF_PART_TRAIN, WF_PART_INFER };
+
+/* Where the experts of a group's engines stand after a version; 0: from the start. */
+struct wf_job_placement {
+    char table[WF_PATH_MAX]; /* a file: tools/run/placement.h */
+    uint64_t after;
+};
 
 struct wf_job_group {
     char name[WF_LABEL_MAX];
@@ -39,6 +46,8 @@ struct wf_job_group {
     char host[WF_HOST_MAX]; /* test: the name of the host that its ranks are taken to be on */
     char ignore[WF_IGNORE_MAX][WF_NAME_MAX];
     uint32_t ignore_count;
+    struct wf_job_placement placements[WF_JOB_PLACEMENTS_MAX]; /* by `after`, rising */
+    uint32_t placement_count;
 };
 
 struct wf_job_ucx_option {

@@ -19,6 +19,11 @@ struct raw_files {
     uint64_t *keep, *every;
 };
 
+struct raw_placement {
+    char *table;
+    uint64_t *after;
+};
+
 struct raw_fault {
     char *transport, *delay;
     enum wf_fault_kind kind;
@@ -31,12 +36,17 @@ struct raw_fault {
 extern const cyaml_schema_field_t wf_job_transport_fields[];
 extern const cyaml_schema_value_t wf_job_fault_entry;
 extern const cyaml_schema_field_t wf_job_files_fields[];
+extern const cyaml_schema_value_t wf_job_placement_entry;
 
 /* `raw` may be NULL; the sentence of an error begins with the key. */
 enum wf_status wf_job_take_transport(const struct raw_transport *raw, struct wf_job_file *job,
                                      struct wf_error *error);
 enum wf_status wf_job_take_files(const struct raw_files *raw, struct wf_job_file *job,
                                  struct wf_error *error);
+/* Of infer group `index`. */
+enum wf_status wf_job_take_placements(const struct raw_placement *raw, unsigned count,
+                                      unsigned index, struct wf_job_file *job,
+                                      struct wf_error *error);
 /* policy.fill, after `files`; NULL: absent. */
 enum wf_status wf_job_take_fill(const char *text, struct wf_job_file *job, struct wf_error *error);
 /* A path in the file is relative to the file's folder. */

@@ -251,7 +251,9 @@ enum wf_status wf_build_end(struct wf_build *build, enum wf_status status,
         wf_layout_free(layout);
         return status;
     }
-    qsort(layout->pieces, layout->piece_count, sizeof *layout->pieces, compare_pieces);
+    if (layout->piece_count > 0) {
+        qsort(layout->pieces, layout->piece_count, sizeof *layout->pieces, compare_pieces);
+    }
     hash_layout(layout);
     *layout_out = layout;
     return WF_OK;

@@ -11,16 +11,16 @@
  *             and cut (etp: as tp unless given); vocab_div: the whole multiple that the vocabulary
  *             is padded to (default 128 x tp; 1: none); first, last: layers of those stages;
  *             account: embedding, loss or embedding+loss count as a layer; layout: explicit
- *             stages, "Et|tt|tt|tmL", written without commas; order: of rank digits, fastest
- *             first (tp-cp-ep-dp-pp); names: te or local; experts: grouped or sequential; skip_mtp:
- *             1 leaves out the layers that predict further tokens; loader: bridge or mbridge, which
- *             name some modules of Gemma and of the vision tower differently; shared_gate: 0 if
- *             Megatron was built without the gate of shared experts
+ *             stages, "Et|tt|tt|tmL", written without commas; order: of rank digits, fastest first
+ *             (tp-cp-ep-dp-pp); names: te or local; experts: grouped, sequential or single (of
+ *             moe_single_grouped_weight); skip_mtp: 1 leaves out the layers that predict further
+ *             tokens; loader: bridge or mbridge, which name some modules of Gemma and of vision
+ *             towers differently; shared_gate: 0 where the gate of shared experts was not built
  *   fsdp      dp: ranks over which each parameter is sharded; replicate: copies of that group; tp;
- *             order: of rank digits, fastest first (tp-dp-replicate, the last axis of the mesh
- *             first); shard: 0 or 1, the dimension; flat: 1 is FSDP1's flat parameters (with
- *             use_orig_params); align: elements at whose multiples parameters begin there (16
- *             bytes of the dtype that is computed with; default: of the tensors')
+ *             order: of rank digits, fastest first (tp-dp-replicate, the mesh's last axis first);
+ *             shard: 0 or 1, the dimension; flat: 1 is FSDP1 (with use_orig_params); align:
+ *             elements at whose multiples its parameters begin (default: 16 bytes of the tensors'
+ *             dtype; where another is computed with, of that)
  *   vllm      tp, pp, dp; ep: 1, or all of dp x tp with expert parallelism; engines: that many
  *             alike, ranks one engine after the other; eplb, redundant: slots beyond the experts;
  *             strategy: linear or round_robin, of experts; stage: load, or post for what the hooks

@@ -23,8 +23,8 @@
 static const char *const versions[] = {"0.16", "0.20", NULL};
 
 enum { OWN_NAMES, OWN_EXPERTS, OWN_SKIP_MTP, OWN_LOADER, OWN_SHARED_GATE };
-enum { NAMES_TE, NAMES_LOCAL };               /* words of `names` */
-enum { EXPERTS_GROUPED, EXPERTS_SEQUENTIAL }; /* of `experts` */
+enum { NAMES_TE, NAMES_LOCAL };                               /* words of `names` */
+enum { EXPERTS_GROUPED, EXPERTS_SEQUENTIAL, EXPERTS_SINGLE }; /* of `experts` */
 
 #define FIELD(field) offsetof(struct wf_recipe, field)
 #define SIZE_KEY(name_, field, normal_, max_)                                                      \
@@ -54,7 +54,7 @@ static const struct wf_engine_key keys[] = {
     {.name = "order", .kind = WF_KEY_ORDER, .words = "tp|cp|ep|dp|pp", .only = "tp-cp-ep-dp-pp"},
     {.name = "layout", .kind = WF_KEY_LAYOUT},
     OWN_KEY("names", WF_KEY_WORD, OWN_NAMES, NAMES_TE, "te|local"),
-    OWN_KEY("experts", WF_KEY_WORD, OWN_EXPERTS, EXPERTS_GROUPED, "grouped|sequential"),
+    OWN_KEY("experts", WF_KEY_WORD, OWN_EXPERTS, EXPERTS_GROUPED, "grouped|sequential|single"),
     OWN_KEY("loader", WF_KEY_WORD, OWN_LOADER, 0, "bridge|mbridge"),
     OWN_KEY("skip_mtp", WF_KEY_FLAG, OWN_SKIP_MTP, 0, NULL),
     OWN_KEY("shared_gate", WF_KEY_FLAG, OWN_SHARED_GATE, 1, NULL),
@@ -254,7 +254,7 @@ static enum wf_status check(const struct wf_model *model, const struct wf_recipe
 {
     const char *router = find_role(model, "router"), *gate = find_role(model, "shared_router");
     if (router && recipe->own[OWN_NAMES] == NAMES_LOCAL &&
-        recipe->own[OWN_EXPERTS] == EXPERTS_GROUPED) {
+        recipe->own[OWN_EXPERTS] != EXPERTS_SEQUENTIAL) {
         return wf_error_set(error, WF_UNSUPPORTED,
                             "names=local has experts=sequential only: grouped experts are "
                             "Transformer Engine's");

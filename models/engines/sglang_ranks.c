@@ -93,7 +93,8 @@ enum wf_status wf_sglang_experts(const struct wf_model *model, const struct wf_r
     uint32_t share = slots / ranks, first = share * at->group[WF_GROUP_EP].rank;
     for (uint32_t i = 0; i < share && status == WF_OK; i++) {
         uint32_t slot = first + i;
-        slots_out[i] = placement ? placement->experts[(size_t)layer * slots + slot] : slot % experts;
+        slots_out[i] =
+            placement ? placement->experts[(size_t)layer * slots + slot] : slot % experts;
     }
     *count_out = status == WF_OK ? share : 0;
     return status;

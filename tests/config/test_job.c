@@ -104,6 +104,10 @@ static const struct {
     {"staging in place", HEAD "infer: {spec: x, mode: in_place, staging: host}\n",
      "updated in place has none"},
     {"staging", HEAD "infer: {spec: x, staging: device}\n", "not supported yet"},
+    {"a table is needed", HEAD "infer: {spec: x, placements: [{after: 1}]}\n", "placements"},
+    {"tables out of order",
+     HEAD "infer: {spec: x, placements: [{table: a, after: 2}, {table: b, after: 2}]}\n",
+     "infer[0].placements[1].after: expected more than 2, found 2"},
     {"address", HEAD INFER "server: {address: \"node3\"}\n", "server.address: expected tcp:HOST"},
     {"listen and address", HEAD INFER "server: {listen: \"a:1\", address: \"b:1\"}\n", "not both"},
     {"alias", "job: &a j\nmodel: *a\ntrain: {spec: x}\n" INFER, "aliases"},
@@ -163,7 +167,8 @@ Test(job, everything_given)
     static const char text[] =
         "job: all-1.2_x\nmodel: /abs\nreport: out/r.json\n"
         "train: {spec: \"megatron:tp=1\", publish: snapshot}\n"
-        "infer:\n  - {name: a, spec: \"vllm:tp=1\", mode: staged, staging: host, ignore: [x, y]}\n"
+        "infer:\n  - {name: a, spec: \"vllm:tp=1\", mode: staged, staging: host, ignore: [x, y], "
+        "placements: [{table: t.json}, {table: /u.json, after: 3}]}\n"
         "  - {spec: \"vllm:tp=2\", mode: in_place}\n"
         "policy: {commit: each, every: 3, drop_to_latest: true, validate_every: 0, fill: false, "
         "extras: refuse}\n"
@@ -186,6 +191,11 @@ Test(job, everything_given)
     cr_assert_eq(job->infer[0].ignore_count, 2);
     cr_assert_str_eq(job->infer[0].ignore[1], "y");
     cr_assert_str_eq(job->infer[1].name, "infer1");
+    cr_assert_eq(job->infer[0].placement_count, 2);
+    cr_assert_not_null(strstr(job->infer[0].placements[0].table, "/t.json"));
+    cr_assert_eq(job->infer[0].placements[0].after, 0);
+    cr_assert_str_eq(job->infer[0].placements[1].table, "/u.json");
+    cr_assert_eq(job->infer[0].placements[1].after, 3);
     cr_assert_eq(job->infer[0].mode, WF_MODE_STAGED);
     cr_assert_eq(job->infer[1].mode, WF_MODE_IN_PLACE);
     cr_assert_eq(job->policy.commit, WF_COMMIT_EACH);

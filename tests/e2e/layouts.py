@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """layouts.py WEFT CASE - jobs of other families and engines: every element of every version is checked."""
+import json
 import os
 import sys
 
@@ -43,6 +44,37 @@ def case_delta_nets():
 def case_shards():
     """Uneven shards of FSDP2."""
     commits(QWEN, "fsdp:dp=3", "vllm:tp=2")
+
+
+def write_table(path, *rows, key=None):
+    with open(path, "w") as out:
+        json.dump({key: rows} if key else rows, out)
+
+
+def case_placements():
+    """Experts that load balancing moves: from the start and between versions, in one engine of several."""
+    first, second = [7, 0, 1, 2, 3, 4, 5, 6, 7, 7], [0, 0, 1, 1, 2, 3, 4, 5, 6, 7]
+    with Work(tiny("qwen3-moe")) as work:
+        write_table(work.path("a.json"), first, second)
+        write_table(work.path("b.json"), second, first, key="physical_to_logical_map")
+        path = work.path("job.yaml")
+        with open(path, "w") as out:
+            out.write(f"""job: placements
+model: {work.model}
+train: {{spec: "megatron:tp=2,ep=2,etp=1"}}
+infer:
+  - {{spec: "sglang:tp=2,ep=2,redundant=2,engines=2", placements: [{{table: a.json}}, {{table: b.json, after: 2}}]}}
+  - {{spec: "vllm:tp=2,ep=2,eplb=1,redundant=2", mode: in_place, placements: [{{table: b.json, after: 1}}]}}
+run: {{versions: 4}}
+""")
+        status, report, text = run(path)
+        check(status == 0, "experts move between versions", text[-3000:])
+        check_report(report, 4)
+        check(all(v["elements_checked"] > 10000 for v in report["versions"]), "elements were checked", report["versions"])
+        write_table(work.path("b.json"), second, [0] * 10)
+        status, report, text = run(path)
+        check(status == 2 and "infer[0].placements[1].table: the placement has expert 1 in no slot of layer 1" in text,
+              "a table that leaves an expert out is refused", text[-1000:])
 
 
 if __name__ == "__main__":

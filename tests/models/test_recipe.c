@@ -109,7 +109,7 @@ static const struct {
     {"megatron:tp=2,pp=2,dp=2,order=tp-pp-dp,etp=1", WF_INVALID, "pp is not last"},
     {"megatron:tp=2,pp=2,dp=2,ep=2,order=tp-pp-dp", WF_INVALID, "leaves out ep"},
     {"megatron:tp=2,pp=2,dp=2,cp=2,order=tp-cp-pp-dp", WF_INVALID, "2 and 4"},
-    {"megatron:experts=fused", WF_INVALID, "grouped|sequential"},
+    {"megatron:experts=fused", WF_INVALID, "grouped|sequential|single"},
     {"megatron:skip_mtp=yes", WF_INVALID, "0 or 1"},
     {"vllm:quant=fp8", WF_UNSUPPORTED, "the config's own quantization_config says"},
     {"vllm:stage=after", WF_INVALID, "stage: expected one of"},

@@ -176,6 +176,10 @@ static const struct {
      "decoder.layers.1.mlp.experts.linear_fc2.weight1", NULL},
     {"qwen3_moe", "megatron:tp=1,dp=4,ep=2,etp=2", 1,
      "decoder.layers.0.mlp.experts.linear_fc1.weight1", "8x16"},
+    {"qwen3_moe", "megatron:tp=1,dp=4,ep=2,etp=2,experts=single", 1,
+     "decoder.layers.0.mlp.experts.linear_fc1.weight", "2x8x16"},
+    {"qwen3_moe", "megatron:tp=1,dp=4,ep=2,etp=2,experts=single", 1,
+     "decoder.layers.0.mlp.experts.linear_fc2.weight", "2x16x4"},
     /* vision towers */
     {"vl", "megatron:tp=2", 1, "language_model.decoder.layers.0.mlp.linear_fc1.weight", "24x16"},
     {"vl", "megatron:tp=2", 1, "vision_model.decoder.layers.1.self_attention.linear_qkv.weight",

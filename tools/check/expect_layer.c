@@ -11,6 +11,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tools/check/expect.h"
@@ -304,19 +305,38 @@ static enum wf_status put_expert(struct wf_expect_builder *b, const char *layer,
     return wf_expect_put(b, tensor, param, 0, wf_expect_rows(b, param), first);
 }
 
-/* w13: of each expert here gate, then up; w2: down. */
+/* Which expert a slot of the layer holds. */
+static uint64_t expert_of(const struct wf_expect_builder *b, const char *layer, uint64_t slots,
+                          uint64_t slot)
+{
+    unsigned long long index = strtoull(layer + strlen("model.layers."), NULL, 10);
+    const uint32_t *table = b->place.slot_experts;
+    return table != NULL && index < b->place.slot_layers
+               ? table[index * slots + slot]
+               : slot % wf_model_size(b->model, "E");
+}
+
+/* w13: of each slot here its expert's gate, then up; w2: down. */
 static enum wf_status add_experts(struct wf_expect_builder *b, const char *layer)
 {
+    static const char *const matrices[] = {"gate_proj", "up_proj", "down_proj"};
     uint64_t experts = wf_model_size(b->model, "E"), ep = b->place.ep > 0 ? b->place.ep : 1;
-    uint64_t each = experts / ep, first = b->place.ep_rank * each;
+    uint64_t slots = b->place.slots > 0 ? b->place.slots : experts;
+    uint64_t each = slots / ep, first = b->place.ep_rank * each;
     const char *dir = b->place.sglang ? "mlp.experts." : "mlp.experts.routed_experts.";
     char name[WF_NAME_MAX];
     uint32_t w13 = 0, w2 = 0;
-    if (experts % ep != 0) {
+    if (slots % ep != 0) {
         return wf_error_set(b->error, WF_UNSUPPORTED,
                             "the element check knows equal shares of experts only, not %" PRIu64
                             " over %" PRIu64,
-                            experts, ep);
+                            slots, ep);
+    }
+    for (uint64_t e = 0; e < experts; e++) { /* those of other ranks are known too */
+        for (int m = 0; m < 3; m++) {
+            snprintf(name, sizeof name, "mlp.experts.%" PRIu64 ".%s.weight", e, matrices[m]);
+            wf_expect_find(b, layer, name);
+        }
     }
     snprintf(name, sizeof name, "%sw13_weight", dir);
     enum wf_status status = wf_expect_add(b, layer, name, wf_model_size(b->model, "H"), &w13);
@@ -324,16 +344,10 @@ static enum wf_status add_experts(struct wf_expect_builder *b, const char *layer
     if (status == WF_OK) {
         status = wf_expect_add(b, layer, name, 0, &w2); /* its columns are those of the experts */
     }
-    for (uint64_t e = 0; status == WF_OK && e < experts; e++) {
-        static const char *const matrices[] = {"gate_proj", "up_proj", "down_proj"};
+    for (uint64_t slot = first; status == WF_OK && slot < first + each; slot++) {
         for (int m = 0; status == WF_OK && m < 3; m++) {
-            snprintf(name, sizeof name, "mlp.experts.%" PRIu64 ".%s.weight", e, matrices[m]);
-            bool here = e >= first && e < first + each;
-            if (here) {
-                status = put_expert(b, layer, e, matrices[m], m < 2 ? w13 : w2);
-            } else {
-                wf_expect_find(b, layer, name); /* another rank's */
-            }
+            status = put_expert(b, layer, expert_of(b, layer, slots, slot), matrices[m],
+                                m < 2 ? w13 : w2);
         }
     }
     return status;

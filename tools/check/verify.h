@@ -29,6 +29,11 @@ struct wf_verify_place {
     uint32_t tp, tp_rank, pp, pp_rank;
     uint32_t ep, ep_rank; /* ranks over which experts are dealt out whole; 0 or 1: each is cut */
     bool sglang;          /* else vLLM */
+    uint32_t slots;       /* of experts, of all ranks; 0: as many as experts */
+    /* [layer][slots]: which expert each holds; NULL: slot i expert i modulo their number. Read by
+     * wf_verify_open alone. */
+    const uint32_t *slot_experts;
+    uint32_t slot_layers;
 };
 
 /* `checkpoint` and `model` are borrowed for the life of *out; INVALID names the size that does not

@@ -11,6 +11,7 @@ struct options {
     bool account_embedding, account_loss;
     bool says_shared_gate, shared_gate;
     bool sequential; /* experts one module each */
+    bool single;     /* or all of them in one tensor */
 };
 
 /* --- explicit pipelines ---------------------------------------------------------------------- */
@@ -184,6 +185,8 @@ static enum wf_status put_option(struct wf_case_spec *spec, const struct wf_mode
         options->shared_gate = set;
     } else if (strcmp(key, "moe_grouped_gemm") == 0) {
         options->sequential = !set;
+    } else if (strcmp(key, "moe_single_grouped_weight") == 0) {
+        options->single = set;
     } else if (!is_harmless(key)) {
         return wf_error_set(error, WF_UNSUPPORTED,
                             "case.json: the Megatron option %.60s is not known", key);
@@ -203,8 +206,9 @@ static void put_together(struct wf_case_spec *spec, const struct options *option
     if (options->says_shared_gate && !options->shared_gate) {
         wf_case_put(spec, "shared_gate", "0", 1);
     }
-    if (options->sequential) {
-        wf_case_put(spec, "experts", "sequential", strlen("sequential"));
+    const char *experts = options->sequential ? "sequential" : options->single ? "single" : NULL;
+    if (experts) {
+        wf_case_put(spec, "experts", experts, strlen(experts));
     }
 }
 

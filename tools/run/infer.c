@@ -17,6 +17,7 @@
 #include "tools/run/reader_link.h"
 
 #define RECONNECT_NS 100000000ULL
+#define PLACE_AGAIN_NS 10000000ULL
 
 enum { CHECK_DONE = 0x1200 };
 
@@ -32,6 +33,9 @@ struct infer {
     struct wf_run_memory memory;
     struct wf_store *store; /* NULL: the job has no folder of versions */
     struct wf_rank *rank;
+    /* where experts stand: next versions, the live one, what `verify` checks (tools/run/setup.h) */
+    uint32_t table, live_table, verify_table;
+    struct wf_timer placing; /* a table is due, and a round is under way */
     /* the reader */
     uint64_t conn;
     bool linked, pausing, quiescing, serving, closing, ended, counting;
@@ -104,7 +108,8 @@ static void end(struct infer *r, int exit_status)
  * ------------------------------------------------------------------------------------ */
 static void tell_reader(struct infer *r, enum wf_reader_word word)
 {
-    struct wf_reader_frame frame = {.word = word, .step = r->live.step};
+    struct wf_reader_frame frame = {
+        .word = word, .step = r->live.step, .table = r->live_table};
     if (r->linked) {
         r->process.env->ops->send(r->process.env, r->conn, &frame, sizeof frame, -1);
     }
@@ -220,12 +225,25 @@ static bool lookup(void *user, const char *name, struct wf_verify_live *live_out
     return true;
 }
 
+static enum wf_status open_verify(struct infer *r, struct wf_error *error)
+{
+    struct wf_verify_place place =
+        wf_run_verify_place(r->setup, r->options->rank, r->live_table);
+    wf_verify_free(r->verify);
+    r->verify = NULL;
+    r->verify_table = r->live_table;
+    return wf_verify_open(r->checkpoint, r->setup->model, &place, &r->verify, error);
+}
+
 static void check_work(struct wf_job *job)
 {
     struct infer *r = WF_CONTAINER(job, struct infer, check_job);
     memset(&r->checked, 0, sizeof r->checked);
-    r->check_status =
-        wf_verify_rank(r->verify, r->live.step, lookup, r, &r->checked, &r->check_error);
+    r->check_status = r->verify_table == r->live_table ? WF_OK : open_verify(r, &r->check_error);
+    if (r->check_status == WF_OK) {
+        r->check_status =
+            wf_verify_rank(r->verify, r->live.step, lookup, r, &r->checked, &r->check_error);
+    }
 }
 
 static void check_ended(struct infer *r)
@@ -299,6 +317,27 @@ static void on_quiesce(void *host, struct wf_rank *rank)
     answer_quiesce(r);
 }
 
+/* The engine's host moves its experts after this version, if the job says so. */
+static void place_experts(struct wf_timer *timer)
+{
+    struct infer *r = WF_CONTAINER(timer, struct infer, placing);
+    struct wf_error error;
+    uint32_t due = wf_run_table_after(r->setup, r->place.group, r->live.step);
+    if (due == r->table) {
+        return;
+    }
+    enum wf_status status =
+        wf_rank_place(r->rank, wf_run_table(r->setup, r->place.group, due), &error);
+    if (status == WF_OK) {
+        r->table = due;
+    } else if (status == WF_AGAIN) {
+        wf_timer_arm(r->process.loop, timer, wf_loop_now_ns(r->process.loop) + PLACE_AGAIN_NS);
+    } else {
+        wf_process_say(r->options, error.text);
+        end(r, WF_EXIT_FAILED);
+    }
+}
+
 static void on_resume(void *host, struct wf_rank *rank, struct wf_version version)
 {
     struct infer *r = host;
@@ -308,10 +347,12 @@ static void on_resume(void *host, struct wf_rank *rank, struct wf_version versio
         add_span(r, "pause", r->pause_start_ns, r->resumed_ns);
         r->pause_start_ns = 0;
     }
+    r->live_table = wf_version_compare(r->live, version) != 0 ? r->table : r->live_table;
     r->live = version;
     r->serving = true;
     tell_reader(r, WF_READER_RESUME);
     start_check(r);
+    place_experts(&r->placing);
 }
 
 static void on_aborted(void *host, struct wf_rank *rank, struct wf_version version,
@@ -380,17 +421,18 @@ static enum wf_status check_all_checked(const struct infer *r, struct wf_error *
 
 static enum wf_status prepare(struct infer *r, struct wf_error *error)
 {
-    const struct wf_recipe *recipe = &r->setup->infer[r->place.group];
-    struct wf_verify_place place = wf_run_verify_place(r->setup, r->options->rank);
+    struct wf_recipe recipe = r->setup->infer[r->place.group];
     struct wf_checkpoint_options checks = {.extras_refuse = r->setup->job.policy.extras_refuse};
+    r->table = r->live_table = wf_run_table_after(r->setup, r->place.group, 0);
+    recipe.placement = wf_run_table(r->setup, r->place.group, r->table);
     enum wf_status status =
-        wf_layout_derive(r->setup->model, recipe, r->place.group_rank, &r->layout, error);
+        wf_layout_derive(r->setup->model, &recipe, r->place.group_rank, &r->layout, error);
     if (status == WF_OK) {
         status =
             wf_checkpoint_open(r->setup->folder, r->setup->model, &checks, &r->checkpoint, error);
     }
     if (status == WF_OK) {
-        status = wf_verify_open(r->checkpoint, r->setup->model, &place, &r->verify, error);
+        status = open_verify(r, error);
     }
     if (status == WF_OK) {
         status = check_all_checked(r, error);
@@ -405,6 +447,7 @@ static enum wf_status start(struct infer *r, struct wf_error *error)
 {
     const struct wf_job_group *group = &r->setup->job.infer[r->place.group];
     const char *ignore[WF_IGNORE_MAX];
+    struct wf_recipe recipe = r->setup->infer[r->place.group];
     struct wf_rank_options rank;
     for (uint32_t i = 0; i < group->ignore_count; i++) {
         ignore[i] = group->ignore[i];
@@ -413,7 +456,8 @@ static enum wf_status start(struct infer *r, struct wf_error *error)
     rank.engine = r->place.engine;
     rank.group = group->name;
     rank.group_rank = r->place.group_rank;
-    rank.recipe = &r->setup->infer[r->place.group];
+    recipe.placement = wf_run_table(r->setup, r->place.group, r->table);
+    rank.recipe = &recipe;
     rank.regions = &r->memory.region;
     rank.region_count = 1;
     rank.tensors = r->memory.tensors;
@@ -431,6 +475,8 @@ static enum wf_status start(struct infer *r, struct wf_error *error)
         r->process.user = r;
         r->process.gate_said = gate_said;
         r->process.asked_to_end = asked_to_end;
+        r->placing.fire = place_experts;
+        r->placing.name = "a table of experts";
         status = wf_process_watch(&r->process, r->options, error);
     }
     if (status == WF_OK && r->options->reader_socket != NULL) {
@@ -448,6 +494,7 @@ static void finish(struct infer *r)
     }
     if (r->process.loop != NULL) {
         wf_timer_cancel(r->process.loop, &r->reconnect);
+        wf_timer_cancel(r->process.loop, &r->placing);
         if (r->conn != 0) {
             r->process.env->ops->close(r->process.env, r->conn);
         }

@@ -30,7 +30,7 @@ struct read_rank {
     uint8_t *map;
     uint64_t map_bytes;
     bool resumed;
-    uint64_t step;
+    uint64_t step, table; /* table: of `verify` */
     struct wf_reader_frame counts; /* since its last report */
 };
 
@@ -151,13 +151,14 @@ static void forget(struct engine_reader *e, struct read_rank *rank)
     memset(rank, 0, sizeof *rank);
 }
 
-static struct wf_verify_place place_of(const struct engine_reader *e, uint32_t engine_rank)
+static struct wf_verify_place place_of(const struct engine_reader *e, uint32_t engine_rank,
+                                       uint32_t table)
 {
     uint32_t first = 0;
     while (wf_run_place(e->setup, first).engine != e->options->rank) {
         first++;
     }
-    return wf_run_verify_place(e->setup, first + engine_rank);
+    return wf_run_verify_place(e->setup, first + engine_rank, table);
 }
 
 static enum wf_status find_tensors(struct read_rank *rank, const struct wf_reader_tensor *table,
@@ -197,7 +198,7 @@ static enum wf_status map_rank(struct engine_reader *e, struct read_rank *rank, 
         rank->map = NULL;
         return wf_error_set(error, WF_IO, "cannot map a rank's weights: %s", strerror(errno));
     }
-    struct wf_verify_place place = place_of(e, frame->engine_rank);
+    struct wf_verify_place place = place_of(e, frame->engine_rank, 0);
     enum wf_status status =
         wf_verify_open(e->checkpoint, e->setup->model, &place, &rank->verify, error);
     return status != WF_OK
@@ -220,6 +221,26 @@ static enum wf_status make_reader(struct engine_reader *e, struct wf_error *erro
         all ? wf_reader_new(ranks, e->rank_count, e->seed, &e->reader, error) : WF_OK;
     free(ranks);
     return status;
+}
+
+/* Its experts stand by another table now; the reader is made again when all ranks said so. */
+static enum wf_status take_table(struct engine_reader *e, struct read_rank *rank, uint64_t table,
+                                 struct wf_error *error)
+{
+    struct wf_verify_place place = place_of(e, (uint32_t)(rank - e->ranks), (uint32_t)table);
+    struct wf_verify *verify = NULL;
+    drain(e);
+    enum wf_status status =
+        wf_verify_open(e->checkpoint, e->setup->model, &place, &verify, error);
+    if (status != WF_OK) {
+        return status;
+    }
+    wf_reader_free(e->reader);
+    e->reader = NULL;
+    wf_verify_free(rank->verify);
+    rank->verify = verify;
+    rank->table = table;
+    return make_reader(e, error);
 }
 
 static void take_weights(struct engine_reader *e, struct wf_wire_msg *wire)
@@ -282,6 +303,12 @@ static void take_frame(struct engine_reader *e, struct wf_wire_msg *wire)
     } else if (frame.word == WF_READER_COUNT) {
         answer(e, rank, WF_READER_COUNTED);
     } else if (frame.word == WF_READER_RESUME) {
+        struct wf_error error;
+        if (frame.table != rank->table && take_table(e, rank, frame.table, &error) != WF_OK) {
+            say(error.text);
+            stop(e, WF_EXIT_FAILED);
+            return;
+        }
         rank->resumed = true;
         rank->step = frame.step;
         start_ticking(e);

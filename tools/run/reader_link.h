@@ -30,6 +30,7 @@ struct wf_reader_frame {
     uint32_t engine_rank;   /* WEIGHTS */
     uint64_t bytes;         /* WEIGHTS: of the region */
     uint64_t step;          /* RESUME */
+    uint64_t table;         /* RESUME: by which experts stand (tools/run/setup.h) */
     uint64_t forward, torn; /* PAUSED, COUNTED: forward steps since the last report, torn ones */
     uint64_t positions;
 };

@@ -14,6 +14,7 @@
 #include "models/layout.h"
 #include "tools/files/checkpoint.h"
 #include "tools/files/make_checkpoint.h"
+#include "tools/run/placement.h"
 
 /* Where checkpoints of known values are kept: one folder a configuration, named after its hash, so
  * that two configurations never share one. */
@@ -143,10 +144,10 @@ enum wf_status wf_run_setup_try(const struct wf_run_setup *setup, struct wf_erro
 
 /* What only the layout can tell (heads that do not divide) is told before anything starts. */
 static enum wf_status try_layout(const struct wf_run_setup *setup, const struct wf_recipe *recipe,
-                                 struct wf_error *error)
+                                 uint32_t rank, struct wf_error *error)
 {
     struct wf_layout *layout = NULL;
-    enum wf_status status = wf_layout_derive(setup->model, recipe, 0, &layout, error);
+    enum wf_status status = wf_layout_derive(setup->model, recipe, rank, &layout, error);
     if (status == WF_OK) {
         wf_layout_free(layout);
     }
@@ -189,12 +190,34 @@ static enum wf_status add_group(struct wf_run_setup *setup, const struct wf_reci
     return WF_OK;
 }
 
+/* Each table by itself: what it says of any layer, to a rank that has all of its stage. */
+static enum wf_status load_tables(struct wf_run_setup *setup, uint32_t group,
+                                  struct wf_error *error)
+{
+    for (uint32_t i = 0; i < setup->job.infer[group].placement_count; i++) {
+        struct wf_placement *table = &setup->tables[group][i];
+        struct wf_recipe recipe = setup->infer[group];
+        enum wf_status status =
+            wf_run_placement_load(setup->job.infer[group].placements[i].table, table, error);
+        recipe.placement = table;
+        for (uint32_t rank = 0; rank < wf_recipe_ranks_per_engine(&recipe) && status == WF_OK;
+             rank++) {
+            status = try_layout(setup, &recipe, rank, error);
+        }
+        if (status != WF_OK) {
+            wf_error_prefix(error, "infer[%u].placements[%u].table", group, i);
+            return status;
+        }
+    }
+    return WF_OK;
+}
+
 static enum wf_status load_specs(struct wf_run_setup *setup, struct wf_error *error)
 {
     enum wf_status status =
         wf_recipe_parse(setup->job.train_spec, setup->model, &setup->train, error);
     if (status == WF_OK) {
-        status = try_layout(setup, &setup->train, error);
+        status = try_layout(setup, &setup->train, 0, error);
     }
     if (status == WF_OK && wf_recipe_world(&setup->train) > WF_RANKS_MAX / 2) {
         status = wf_error_set(error, WF_INVALID, "%u ranks; at most %d are possible",
@@ -209,13 +232,17 @@ static enum wf_status load_specs(struct wf_run_setup *setup, struct wf_error *er
         struct wf_recipe *recipe = &setup->infer[i];
         status = wf_recipe_parse(setup->job.infer[i].spec, setup->model, recipe, error);
         if (status == WF_OK) {
-            status = try_layout(setup, recipe, error);
+            status = try_layout(setup, recipe, 0, error);
         }
         if (status == WF_OK) {
             status = add_group(setup, recipe, error);
         }
         if (status != WF_OK) {
             wf_error_prefix(error, "infer[%u].spec", i);
+            return status;
+        }
+        status = load_tables(setup, i, error);
+        if (status != WF_OK) {
             return status;
         }
     }
@@ -287,6 +314,11 @@ enum wf_status wf_run_setup_load(const char *job_path, struct wf_run_setup *setu
 
 void wf_run_setup_fini(struct wf_run_setup *setup)
 {
+    for (uint32_t i = 0; i < WF_GROUPS_MAX; i++) {
+        for (uint32_t k = 0; k < WF_JOB_PLACEMENTS_MAX; k++) {
+            wf_run_placement_fini(&setup->tables[i][k]);
+        }
+    }
     wf_model_free(setup->model);
     setup->model = NULL;
     wf_family_files_fini(&setup->families);
@@ -319,16 +351,54 @@ struct wf_run_place wf_run_place(const struct wf_run_setup *setup, uint32_t infe
     return place;
 }
 
-struct wf_verify_place wf_run_verify_place(const struct wf_run_setup *setup, uint32_t infer_rank)
+const struct wf_placement *wf_run_table(const struct wf_run_setup *setup, uint32_t group,
+                                        uint32_t table)
+{
+    return table > 0 ? &setup->tables[group][table - 1] : NULL;
+}
+
+uint32_t wf_run_table_after(const struct wf_run_setup *setup, uint32_t group, uint64_t step)
+{
+    const struct wf_job_group *of = &setup->job.infer[group];
+    uint32_t table = 0;
+    while (table < of->placement_count && of->placements[table].after <= step) {
+        table++;
+    }
+    return table;
+}
+
+/* Of all ranks of an engine; 0: it has no experts, or deals them out unequally. */
+static uint32_t slots_of(const struct wf_run_setup *setup, const struct wf_recipe *recipe,
+                         const struct wf_coordinates *at)
+{
+    uint32_t *slots = calloc(WF_SLOTS_MAX, sizeof *slots), count = 0;
+    struct wf_recipe rule = *recipe;
+    struct wf_error error;
+    WF_ASSERT(slots != NULL);
+    rule.placement = NULL;
+    if (recipe->engine->experts == NULL ||
+        recipe->engine->experts(setup->model, &rule, at, 0, slots, &count, &error) != WF_OK) {
+        count = 0;
+    }
+    free(slots);
+    return count * (at->group[WF_GROUP_EP].size > 0 ? at->group[WF_GROUP_EP].size : 1);
+}
+
+struct wf_verify_place wf_run_verify_place(const struct wf_run_setup *setup, uint32_t infer_rank,
+                                           uint32_t table)
 {
     struct wf_run_place place = wf_run_place(setup, infer_rank);
     const struct wf_recipe *recipe = &setup->infer[place.group];
     struct wf_coordinates at = wf_recipe_coordinates(recipe, place.group_rank);
+    const struct wf_placement *experts = wf_run_table(setup, place.group, table);
     return (struct wf_verify_place){.tp = recipe->tp,
                                     .tp_rank = at.tp,
                                     .pp = recipe->pp,
                                     .pp_rank = at.pp,
                                     .ep = at.group[WF_GROUP_EP].size,
                                     .ep_rank = at.group[WF_GROUP_EP].rank,
+                                    .slots = slots_of(setup, recipe, &at),
+                                    .slot_experts = experts != NULL ? experts->experts : NULL,
+                                    .slot_layers = experts != NULL ? experts->layers : 0,
                                     .sglang = strcmp(recipe->engine->name, "sglang") == 0};
 }

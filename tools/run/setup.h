@@ -24,6 +24,7 @@ struct wf_run_setup {
     bool made;                /* `model` is a configuration: the folder is one of known values */
     struct wf_recipe train;
     struct wf_recipe infer[WF_GROUPS_MAX];
+    struct wf_placement tables[WF_GROUPS_MAX][WF_JOB_PLACEMENTS_MAX]; /* of job.infer's placements */
     uint32_t train_ranks, infer_ranks, engines;
     uint32_t keepers; /* infer groups that keep versions: none or one */
 };
@@ -51,7 +52,13 @@ void wf_run_setup_fini(struct wf_run_setup *setup);
 /* True if the ranks of an infer group (`hf`) serve nobody and keep versions as folders. */
 bool wf_run_keeps(const struct wf_run_setup *setup, uint32_t group);
 struct wf_run_place wf_run_place(const struct wf_run_setup *setup, uint32_t infer_rank);
-/* The same for the element check. */
-struct wf_verify_place wf_run_verify_place(const struct wf_run_setup *setup, uint32_t infer_rank);
+/* A group's table of experts by its number: 0 is by rule (NULL), then job.infer's placements. */
+const struct wf_placement *wf_run_table(const struct wf_run_setup *setup, uint32_t group,
+                                        uint32_t table);
+/* The number of the one that holds after a version was served; 0: at the start. */
+uint32_t wf_run_table_after(const struct wf_run_setup *setup, uint32_t group, uint64_t step);
+/* The same for the element check, of experts that stand by that table. */
+struct wf_verify_place wf_run_verify_place(const struct wf_run_setup *setup, uint32_t infer_rank,
+                                           uint32_t table);
 
 #endif
