@@ -146,11 +146,9 @@ enum wf_status wf_server_recover_begin(struct wf_meta_server *server, struct wf_
                              wf_version_compare(server->engines[e].current, r->round.version) >= 0);
         }
     }
-    if (!begin_term(server, found != NULL ? found->term : 0)) {
-        return wf_error_set(error, server->end.status, "%s", server->end.text);
-    }
     const struct wf_journal_record begins = {.kind = WF_JOURNAL_REBUILD, .begins = true};
-    if (rebuild && !wf_server_journal(server, &begins)) {
+    if (!begin_term(server, found != NULL ? found->term : 0) ||
+        (rebuild && !wf_server_journal(server, &begins))) {
         return wf_error_set(error, server->end.status, "%s", server->end.text);
     }
     if (server->state == WF_SERVER_RECOVER && !rebuild) {

@@ -192,6 +192,43 @@ Test(version, what_killed_writers_left_is_removed_and_nothing_else)
     cr_assert_eq(count_entries(), 1 + 3);
 }
 
+Test(version, what_is_not_of_this_job_stays)
+{
+    struct wf_error error = {0};
+    char path[4 * FOLDER_PATH_MAX];
+    const struct wf_version_save other = {.place = place,
+                                          .job = "another",
+                                          .version = {1, 1, 1},
+                                          .label = "",
+                                          .config = config,
+                                          .config_len = config_len,
+                                          .layout = layout,
+                                          .tensors = tensors,
+                                          .keep = 1};
+    cr_assert_eq(wf_version_write(&other, &error), WF_OK, "%s", error.text);
+    snprintf(path, sizeof path, "%s/1.1.2", place);
+    cr_assert_eq(mkdir(path, 0777), 0); /* a name like a version's, and nothing else of one */
+    for (uint64_t step = 3; step < 7; step++) {
+        cr_assert_eq(save((struct wf_version){1, 1, step}, 0, 2, &error), WF_OK, "%s", error.text);
+    }
+    cr_assert_eq(count_entries(), 2 + 2);
+    cr_assert_eq(read_all("another", other.version, &error), WF_OK, "%s", error.text);
+    cr_assert_eq(read_all("tester", (struct wf_version){1, 1, 5}, &error), WF_OK, "%s", error.text);
+}
+
+Test(version, a_place_is_looked_at_before_it_is_needed)
+{
+    struct wf_error error = {0};
+    char path[4 * FOLDER_PATH_MAX];
+    cr_assert_eq(wf_version_prepare(place, &error), WF_OK, "%s", error.text);
+    snprintf(path, sizeof path, "%s/no/such", place);
+    cr_assert_eq(wf_version_prepare(path, &error), WF_IO);
+    cr_assert_not_null(strstr(error.text, "making the folder"), "%s", error.text);
+    snprintf(path, sizeof path, "%s/file", place);
+    folder_write(place, "file", "x", 1);
+    cr_assert_neq(wf_version_prepare(path, &error), WF_OK);
+}
+
 Test(version, a_second_writer_is_refused)
 {
     struct wf_error error = {0};

@@ -17,8 +17,9 @@
  * folder, then it is renamed to its final name and the place is synced. Whatever fails (a full
  * device, a size limit, kill -9), a final name shows a whole version. One process writes a place at
  * a time (a lock on the place itself); what a killed one left is removed by the next. The newest
- * `keep` versions stay: an older one is first renamed away (".VERSION.weft-old"), then removed, so
- * no reader opens a part of it; who has it open reads on.
+ * `keep` versions of the job stay, and whatever is not the job's: an older one is first renamed
+ * away (".VERSION.weft-old"), then removed, so no reader opens a part of it; who has it open reads
+ * on.
  *
  * Reading. `open` looks at names, sizes, headers and the digest of weft_version.json, which costs
  * little; `read` compares every chunk that a byte comes from, so damage inside is found by whoever
@@ -69,6 +70,10 @@ struct wf_version_save {
  * another process writes there. After a failure the place is as it was; only if an old version
  * cannot be removed, the new one is there all the same. */
 enum wf_status wf_version_write(const struct wf_version_save *save, struct wf_error *error);
+
+/* Whether versions can be written to a place, before there is one: makes it, looks whether it is
+ * free and removes what a killed writer left. */
+enum wf_status wf_version_prepare(const char *place, struct wf_error *error);
 
 /* "term.counter.step" exactly as wf_version_format writes it. */
 bool wf_version_parse(const char *text, struct wf_version *version_out);

@@ -12,8 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "models/json.h"
 #include "tools/files/io.h"
 #include "tools/files/version_folder.h"
+#include "tools/files/version_manifest.h"
 
 enum wf_status wf_version_failed(const char *what, const char *name, struct wf_error *error)
 {
@@ -55,6 +57,10 @@ static DIR *open_entries(int folder_fd, const char *name)
 enum wf_status wf_version_place_remove(int place_fd, const char *name, struct wf_error *error)
 {
     DIR *entries = open_entries(place_fd, name);
+    if (entries == NULL && (errno == ELOOP || errno == ENOTDIR)) { /* somebody's link to one */
+        return unlinkat(place_fd, name, 0) == 0 ? WF_OK
+                                                : wf_version_failed("removing", name, error);
+    }
     if (entries == NULL) {
         return errno == ENOENT ? WF_OK : wf_version_failed("opening", name, error);
     }
@@ -183,14 +189,46 @@ enum wf_status wf_version_place_list(int place_fd, struct wf_version **versions_
     return WF_OK;
 }
 
-enum wf_status wf_version_place_prune(int place_fd, uint32_t keep, struct wf_error *error)
+/* What weft_version.json says; false: it cannot be read, or is another's. */
+static bool is_of_job(int place_fd, struct wf_version version, const char *job)
+{
+    struct wf_version_manifest manifest = {0};
+    char path[WF_VERSION_NAME_MAX + sizeof WF_VERSION_FILE], *text = NULL;
+    size_t len = 0;
+    wf_version_format(version, path);
+    strcat(path, "/" WF_VERSION_FILE);
+    bool same = wf_file_read_all(place_fd, path, WF_JSON_BYTES_MAX, &text, &len, NULL) == WF_OK &&
+                wf_version_manifest_parse(text, len, &manifest, NULL) == WF_OK &&
+                strcmp(manifest.job, job) == 0;
+    wf_version_manifest_fini(&manifest);
+    free(text);
+    return same;
+}
+
+enum wf_status wf_version_place_prune(int place_fd, const char *job, uint32_t keep,
+                                      struct wf_error *error)
 {
     struct wf_version *versions = NULL;
-    uint32_t count = 0;
+    uint32_t count = 0, newer = 0;
     enum wf_status status = wf_version_place_list(place_fd, &versions, &count, error);
-    for (uint32_t i = 0; status == WF_OK && i + keep < count; i++) {
-        status = wf_version_place_retire(place_fd, versions[i], error);
+    for (uint32_t i = count; status == WF_OK && i-- > 0;) {
+        if (is_of_job(place_fd, versions[i], job) && newer++ >= keep) {
+            status = wf_version_place_retire(place_fd, versions[i], error);
+        }
     }
     free(versions);
+    return status;
+}
+
+enum wf_status wf_version_prepare(const char *place, struct wf_error *error)
+{
+    int fd = -1;
+    enum wf_status status = wf_version_place_lock(place, &fd, error);
+    if (status == WF_OK && faccessat(fd, ".", W_OK | X_OK, AT_EACCESS) != 0) {
+        status = wf_version_failed("writing to", place, error);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
     return status;
 }

@@ -15,13 +15,15 @@ enum wf_status wf_version_place_lock(const char *place, int *fd_out, struct wf_e
 /* The versions in a place by their folders' names, oldest first. Gives *versions_out; free(). */
 enum wf_status wf_version_place_list(int place_fd, struct wf_version **versions_out,
                                      uint32_t *count_out, struct wf_error *error);
-/* Removes a folder and the files in it; nothing if it is not there. */
+/* Removes a folder and the files in it, or a link; nothing if it is not there. */
 enum wf_status wf_version_place_remove(int place_fd, const char *name, struct wf_error *error);
 /* Takes a version away: no reader opens it from here on. Nothing if it is not there. */
 enum wf_status wf_version_place_retire(int place_fd, struct wf_version version,
                                        struct wf_error *error);
-/* Retires all but the newest `keep`. */
-enum wf_status wf_version_place_prune(int place_fd, uint32_t keep, struct wf_error *error);
+/* Retires all but the newest `keep` of that job; whatever does not say that it is the job's stays.
+ */
+enum wf_status wf_version_place_prune(int place_fd, const char *job, uint32_t keep,
+                                      struct wf_error *error);
 /* "writing NAME failed: no space left on device; make room": from errno. */
 enum wf_status wf_version_failed(const char *what, const char *name, struct wf_error *error);
 

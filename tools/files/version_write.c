@@ -313,7 +313,7 @@ static enum wf_status publish(struct writer *w, struct wf_error *error)
     if (fsync(w->place_fd) != 0 && errno != EINVAL) { /* some file systems cannot */
         return wf_version_failed("syncing the folder of", w->name, error);
     }
-    return wf_version_place_prune(w->place_fd, w->save->keep, error);
+    return wf_version_place_prune(w->place_fd, w->save->job, w->save->keep, error);
 }
 
 static bool is_there(const struct wf_version_save *save)

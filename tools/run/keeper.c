@@ -190,7 +190,11 @@ static void say_note(void *user, const char *sentence)
 static enum wf_status look(struct keeper *k, struct wf_error *error)
 {
     const struct wf_job_file *job = &k->setup->job;
-    enum wf_status status =
+    enum wf_status status = wf_version_prepare(job->files.folder, error);
+    if (status != WF_OK) {
+        return status;
+    }
+    status =
         wf_version_newest(job->files.folder, job->name, k->layout, say_note, k, &k->stored, error);
     return status == WF_NOT_FOUND ? WF_OK : status;
 }

@@ -12,7 +12,7 @@ struct paint {
 static const struct paint paints[] = {
     {"load", "#9aa5b1"},   {"step", "#f2b134"},     {"digest", "#c77dff"}, {"transfer", "#2a9d8f"},
     {"verify", "#4ea8de"}, {"flip", "#e76f51"},     {"pause", "#d00000"},  {"check", "#b7c9a8"},
-    {"hold", "#fbe3a8"},   {"snapshot", "#f4a261"},
+    {"hold", "#fbe3a8"},   {"snapshot", "#f4a261"}, {"write", "#8d6e63"},
 };
 
 static const char *colour_of(const char *name)
