@@ -102,6 +102,11 @@ static enum wf_status put_flat(struct wf_case_spec *spec, struct json_object *ro
                                struct wf_error *error)
 {
     struct json_object *ranks = wf_case_get(root, "flat_parameters");
+    const char *framework = json_object_get_string(wf_case_get(root, "framework"));
+    if (!strstr(framework, "use_orig_params")) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "case.json: FSDP1 without use_orig_params is not supported");
+    }
     if (!json_object_is_type(ranks, json_type_array) || json_object_array_length(ranks) == 0) {
         return wf_error_set(error, WF_INVALID,
                             "case.json: \"flat_parameters\" is needed, a list for each rank");
