@@ -209,7 +209,10 @@ static const struct wf_engine_key keys[] = {
     /* fp8_gemm_runner_backend */
     WORD_KEY("fp8_gemm", WF_SGLANG_FP8_GEMM,
              "auto|triton|deep_gemm|cutlass|flashinfer_trtllm|flashinfer_cutlass|aiter"),
-    WORD_KEY("attention", WF_SGLANG_ATTENTION, "auto|trtllm_mha"), /* attention_backend */
+    /* attention_backend; only trtllm_mha changes a tensor (gpt-oss: the sinks' type) */
+    WORD_KEY("attention", WF_SGLANG_ATTENTION,
+             "auto|trtllm_mha|triton|torch_native|flex_attention|dsa|nsa|cutlass_mla|fa3|fa4|"
+             "flashinfer|flashmla|trtllm_mla|cutedsl_mla|tokenspeed_mla|dual_chunk_flash_attn"),
     /* post: after the quantisation methods' process_weights_after_loading */
     WORD_KEY("stage", WF_SGLANG_STAGE, "load|post"),
     WORD_KEY("capability", WF_SGLANG_CAPABILITY, "sm90|sm100"), /* of the device */

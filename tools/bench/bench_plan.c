@@ -1,5 +1,6 @@
 /* bench_plan.c - how long a plan and its proof take, against one pass over their inputs. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tools/bench/bench.h"
@@ -75,6 +76,105 @@ static double measure_pass(void *user)
     return hash.high != 0 || hash.low != 0 ? ms : -1;
 }
 
+/* --- experts that move ------------------------------------------------------------------------ */
+
+/* Two experts change places, in every layer of one engine of four. */
+static const struct plan_case placed = {
+    "30b_experts",
+    "model=Qwen3-30B-A3B,train=megatron:tp=2;ep=8;etp=1;dp=4,infer=sglang:tp=8;ep=8;engines=4",
+    "{\"model_type\": \"qwen3_moe\", \"hidden_size\": 2048, \"num_hidden_layers\": 48, "
+    "\"vocab_size\": 151936, \"num_attention_heads\": 32, \"num_key_value_heads\": 4, "
+    "\"head_dim\": 128, \"intermediate_size\": 6144, \"num_experts\": 128, "
+    "\"num_experts_per_tok\": 8, \"moe_intermediate_size\": 768, "
+    "\"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\"}",
+    "megatron:tp=2,ep=8,etp=1,dp=4", "sglang:tp=8,ep=8,engines=4"};
+enum { PLACED_LAYERS = 48, PLACED_SLOTS = 128, PLACED_RANKS = 8, PLACED_SHARE = 16 };
+
+struct placed_context {
+    struct wf_plan_input rule, moved;
+    struct wf_plan *base;
+};
+
+static double measure_rule(void *user)
+{
+    struct placed_context *context = user;
+    struct wf_plan *plan = NULL;
+    uint64_t start = wf_bench_now_ns();
+    enum wf_status status = wf_plan_build(&context->rule, &plan, NULL);
+    double ms = (double)(wf_bench_now_ns() - start) / 1e6;
+    wf_plan_free(plan);
+    return status == WF_OK ? ms : -1;
+}
+
+static double measure_update(void *user)
+{
+    struct placed_context *context = user;
+    struct wf_plan *plan = NULL;
+    uint64_t start = wf_bench_now_ns();
+    enum wf_status status = wf_plan_update(&context->moved, context->base, &plan, NULL);
+    double ms = (double)(wf_bench_now_ns() - start) / 1e6;
+    wf_plan_free(plan);
+    return status == WF_OK ? ms : -1;
+}
+
+/* The first engine's ranks get layouts of their own by the table. */
+static enum wf_status place(struct wf_plan_job *job, struct wf_plan_member *members,
+                            struct wf_layout **layouts_out, struct wf_error *error)
+{
+    static uint32_t table[PLACED_LAYERS * PLACED_SLOTS];
+    const struct wf_placement placement = {PLACED_LAYERS, PLACED_SLOTS, table};
+    for (uint32_t i = 0; i < PLACED_LAYERS * PLACED_SLOTS; i++) {
+        table[i] = i % PLACED_SLOTS;
+    }
+    for (uint32_t i = 0; i < PLACED_LAYERS; i++) {
+        table[i * PLACED_SLOTS] = PLACED_SHARE;
+        table[i * PLACED_SLOTS + PLACED_SHARE] = 0;
+    }
+    struct wf_recipe recipe = job->groups[1].recipe;
+    recipe.placement = &placement;
+    enum wf_status status = WF_OK;
+    for (uint32_t i = 0; i < PLACED_RANKS && status == WF_OK; i++) {
+        struct wf_plan_member *member = &members[job->train_ranks + i];
+        status = wf_layout_derive(job->model, &recipe, i, &layouts_out[i], error);
+        member->base = member->layout;
+        member->layout = layouts_out[i];
+    }
+    return status;
+}
+
+static enum wf_status run_placed(struct wf_bench *bench, struct wf_plan_job *job,
+                                 struct wf_error *error)
+{
+    struct placed_context context = {.rule = job->input, .moved = job->input};
+    struct wf_layout *layouts[PLACED_RANKS] = {0};
+    struct wf_plan_member *members = calloc(job->input.member_count, sizeof *members);
+    struct wf_bench_case spec = {.name = "plan/update_30b_experts",
+                                 .params = placed.params,
+                                 .unit = "ms",
+                                 .lower_is_better = true,
+                                 .measure = measure_update,
+                                 .limit_how = "the whole plan",
+                                 .limit = measure_rule};
+    WF_ASSERT(members != NULL);
+    memcpy(members, job->input.members, job->input.member_count * sizeof *members);
+    context.moved.members = members;
+    enum wf_status status = place(job, members, layouts, error);
+    if (status == WF_OK) {
+        status = wf_plan_build(&context.rule, &context.base, error);
+    }
+    if (status == WF_OK) {
+        status = wf_bench_case(bench, &spec, &context, error);
+    }
+    wf_plan_free(context.base);
+    for (uint32_t i = 0; i < PLACED_RANKS; i++) {
+        wf_layout_free(layouts[i]);
+    }
+    free(members);
+    return status;
+}
+
+/* --- all of it -------------------------------------------------------------------------------- */
+
 static enum wf_status run_case(struct wf_bench *bench, const struct plan_case *row,
                                struct context *context, struct wf_error *error)
 {
@@ -99,24 +199,33 @@ static enum wf_status run_case(struct wf_bench *bench, const struct plan_case *r
     return status;
 }
 
+static enum wf_status run(struct wf_bench *bench, const struct plan_case *row,
+                          struct wf_error *error)
+{
+    enum { PER_HOST = 8 };
+    struct context context = {.plan = NULL};
+    struct wf_model *model = NULL;
+    enum wf_status status =
+        wf_model_parse(row->config, strlen(row->config), NULL, &model, error);
+    if (status == WF_OK) {
+        status =
+            wf_plan_job_init(&context.job, model, row->train, &row->infer, 1, PER_HOST, error);
+    }
+    if (status == WF_OK) {
+        status = row == &placed ? run_placed(bench, &context.job, error)
+                                : run_case(bench, row, &context, error);
+    }
+    wf_plan_free(context.plan);
+    wf_plan_job_fini(&context.job);
+    wf_model_free(model);
+    return status;
+}
+
 enum wf_status wf_bench_plan(struct wf_bench *bench, struct wf_error *error)
 {
     enum wf_status status = WF_OK;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0] && status == WF_OK; i++) {
-        enum { PER_HOST = 8 };
-        struct context context = {.plan = NULL};
-        struct wf_model *model = NULL;
-        status = wf_model_parse(cases[i].config, strlen(cases[i].config), NULL, &model, error);
-        if (status == WF_OK) {
-            status = wf_plan_job_init(&context.job, model, cases[i].train, &cases[i].infer, 1,
-                                      PER_HOST, error);
-        }
-        if (status == WF_OK) {
-            status = run_case(bench, &cases[i], &context, error);
-        }
-        wf_plan_free(context.plan);
-        wf_plan_job_fini(&context.job);
-        wf_model_free(model);
+        status = run(bench, &cases[i], error);
     }
-    return status;
+    return status == WF_OK ? run(bench, &placed, error) : status;
 }

@@ -16,6 +16,10 @@ static const struct wf_case_option options[] = {
     {"engine_options.moe_a2a_backend", "a2a", NULL, NULL},
     {"engine_options.mm_enable_dp_encoder", "vision", NULL, "data"},
     {"engine_options.attention_backend", "attention", NULL, NULL},
+    /* How experts are chosen and moved later; what they load is by rule. */
+    {"engine_options.enable_eplb", NULL, NULL, NULL},
+    {"engine_options.ep_dispatch_algorithm", NULL, NULL, NULL},
+    {"engine_options.eplb_algorithm", NULL, NULL, NULL},
     /* Said again elsewhere: moe_runner_backend (as it was resolved), parallel. */
     {"engine_options.moe_runner_backend", NULL, NULL, NULL},
     {"engine_options.tp_size", NULL, NULL, NULL},
