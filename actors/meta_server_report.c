@@ -65,13 +65,23 @@ void wf_server_report_vote(struct wf_meta_server *server, const struct wf_frame_
     server->progress_due = true; /* one line for all votes that came together */
 }
 
+/* Members that read: in a fill the others may be a replica's ranks, or nobody. */
+static uint32_t count_readers(const struct wf_meta_server *server)
+{
+    uint32_t count = 0;
+    for (uint32_t i = server->options.train_ranks; i < server->rank_count; i++) {
+        count += server->ranks[i].member;
+    }
+    return count;
+}
+
 void wf_server_report_progress(struct wf_meta_server *server)
 {
     const struct wf_server_round *round = &server->round;
     if (server->progress_due) {
         server->progress_due = false;
         wf_server_progress(server, round->fill ? "fill" : "transfer", round->votes_yes,
-                           server->member_count - server->options.train_ranks, round->report.label);
+                           count_readers(server), round->report.label);
     }
 }
 

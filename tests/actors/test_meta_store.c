@@ -59,6 +59,8 @@ static void start(uint32_t engines, uint32_t fill)
 Test(meta_store, only_readers_take_part_and_the_rest_is_as_in_any_fill)
 {
     start(2, WF_FILL_STORE);
+    struct puppet *observer = world_guest(&w, NULL);
+    puppet_connect(observer);
     uint32_t opens = puppet_count(world_train(&w), WF_FRAME_open);
     uint32_t others = puppet_count(world_infer(&w, 1), WF_FRAME_open);
     struct puppet *lost = lose_engine();
@@ -67,6 +69,13 @@ Test(meta_store, only_readers_take_part_and_the_rest_is_as_in_any_fill)
     cr_assert_eq(open->members_count, 1);
     const struct wf_round_key fill = open->round;
     puppet_vote(lost, fill, true);
+    const struct wf_frame *progress = NULL;
+    do {
+        progress = puppet_expect(observer, WF_FRAME_progress);
+    } while (progress->progress.done == 0);
+    cr_assert_str_eq(progress->progress.phase, "fill");
+    cr_assert_eq(progress->progress.of, 1, "one reader, not %llu",
+                 (unsigned long long)progress->progress.of);
     puppet_expect(lost, WF_FRAME_decide);
     puppet_key(lost, WF_FRAME_quiesced, fill);
     puppet_expect(lost, WF_FRAME_flip);
