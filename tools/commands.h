@@ -20,6 +20,7 @@ enum { WF_EXIT_OK = 0, WF_EXIT_FAILED = 1, WF_EXIT_USAGE = 2 };
     X("layout", wf_cmd_layout, "show what a rank holds, or check layouts against fixtures") \
     X("bench", wf_cmd_bench, "measure one thing beside its physical limit") \
     X("doctor", wf_cmd_doctor, "say what this host offers, and what would be slow and why") \
+    X("versions", wf_cmd_versions, "say which versions lie in a folder, and whether they are whole") \
     X("make-checkpoint", wf_cmd_make_checkpoint, "write a Hugging Face folder of known values") \
     /* end */
 /* clang-format on */

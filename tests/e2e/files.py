@@ -86,6 +86,10 @@ def case_written():
         check(sorted(os.listdir(newest)) == ["config.json", "model.safetensors", "weft_version.json"], "its files",
               os.listdir(newest))
         check(read_json(newest, "config.json") == read_json(work.model, "config.json"), "the model's config")
+        done = weft("versions", work.path("versions"), "--json", "-")
+        listed = json.loads(done.stdout)
+        check(done.returncode == 0 and [(v["version"], v["ok"], v["job"]) for v in listed] ==
+              [(name, True, "files") for name in names[-2:]], "weft versions finds them whole", done.stdout + done.stderr)
         work.model = newest
         status, report, text = run(work.job(versions=2))
         check(status == 0, "a job runs from the folder", text)
@@ -127,6 +131,9 @@ def case_damaged():
 
     with Work() as work:
         status, report, text = held(work, write_job(work), "infer:0,before,flipped,3", spoil)
+        done = weft("versions", work.path("versions"))
+        check(done.returncode == 1 and done.stdout.count("whole") == 1 and "is damaged: bytes" in done.stdout,
+              "weft versions tells the damaged one", done.stdout + done.stderr)
         check(status == 1 and not report["ok"], "the job does not end well", text[-4000:])
         check(report["fills"] and all(fill["state"] == "aborted" for fill in report["fills"]), "no fill was committed",
               report["fills"])

@@ -85,6 +85,22 @@ enum wf_status wf_version_store_new(const char *place, struct wf_store **store_o
                                     struct wf_error *error);
 void wf_version_store_free(struct wf_store *store); /* NULL is fine */
 
+/* The versions in a place by their folders' names, oldest first. Gives *versions_out; free(). */
+enum wf_status wf_version_list(const char *place, struct wf_version **versions_out,
+                               uint32_t *count_out, struct wf_error *error);
+
+/* What a version says of itself; zeros where it could not be read. */
+struct wf_version_info {
+    struct wf_version version;
+    char job[WF_JOB_NAME_MAX], label[WF_LABEL_MAX];
+    uint32_t files, tensors;
+    uint64_t bytes;
+};
+/* Whether it is a version of the job that it names, of the model in its config.json, and whole:
+ * every byte of it, or (not `whole`) so far as `open` looks. *info_out is written in any case. */
+enum wf_status wf_version_check(const char *place, struct wf_version version, bool whole,
+                                struct wf_version_info *info_out, struct wf_error *error);
+
 /* The newest version of `job` in a place that `open` takes, so far as that looks; the sentence of
  * each folder that it does not take goes to `note` (may be NULL). NOT_FOUND: there is none. */
 enum wf_status wf_version_newest(const char *place, const char *job, const struct wf_layout *layout,
