@@ -224,7 +224,8 @@ Test(layout, engines_refuse_what_they_do_not_run)
         struct wf_model *model = NULL;
         struct wf_recipe recipe;
         struct wf_error error = {0};
-        cr_assert_eq(wf_model_parse(text, strlen(text), NULL, &model, &error), WF_OK, "%s", error.text);
+        cr_assert_eq(wf_model_parse(text, strlen(text), NULL, &model, &error), WF_OK, "%s",
+                     error.text);
         enum wf_status status = wf_recipe_parse(rows[i].spec, model, &recipe, &error);
         cr_expect_eq(status, rows[i].fragment ? WF_UNSUPPORTED : WF_OK, "%s: %s", rows[i].config,
                      error.text);

@@ -178,7 +178,8 @@ Test(make_checkpoint, goes_on_after_a_failure_and_is_unfinished_until_then)
     setrlimit(RLIMIT_FSIZE, &limit);
     cr_assert_eq(status, WF_IO);
     cr_assert_not_null(strstr(error.text, "file-size limit"), "%s", error.text);
-    cr_assert_eq(wf_checkpoint_model(folder, NULL, &model, &error), WF_NOT_FOUND, "no config.json yet");
+    cr_assert_eq(wf_checkpoint_model(folder, NULL, &model, &error), WF_NOT_FOUND,
+                 "no config.json yet");
     cr_assert_eq(make(options, &report, &error), WF_OK, "%s", error.text);
     expect_values(4, WF_DTYPE_BF16);
 }
