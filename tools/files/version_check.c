@@ -72,12 +72,14 @@ static enum wf_status check_folder(const char *place, const char *folder, bool w
                                    struct wf_version_info *info, struct wf_error *error)
 {
     struct wf_model *model = NULL;
+    struct wf_recipe recipe;
     struct wf_layout *layout = NULL;
     struct wf_store *store = NULL;
     struct wf_stored *stored = NULL;
     enum wf_status status = read_manifest(folder, info, error);
-    status = status != WF_OK ? status : wf_checkpoint_model(folder, &model, error);
-    status = status != WF_OK ? status : wf_layout_hf(model, NULL, &layout, error);
+    status = status != WF_OK ? status : wf_checkpoint_model(folder, NULL, &model, error);
+    status = status != WF_OK ? status : wf_recipe_parse("hf:", model, &recipe, error);
+    status = status != WF_OK ? status : wf_layout_derive(model, &recipe, 0, &layout, error);
     status = status != WF_OK ? status : wf_version_store_new(place, &store, error);
     if (status == WF_OK) {
         info->tensors = layout->tensor_count;
