@@ -32,6 +32,7 @@
     "'v_head_dim': $dv"
 #define NOAUX ", 'scoring_func': 'sigmoid', 'topk_method': 'noaux_tc'"
 #define MTP ", 'num_nextn_predict_layers': $mtp"
+#define FURTHER ", 'mtp_num_hidden_layers': $mtp"
 #define BAILING                                                            \
     DENSE EXPERTS                                                          \
         ", 'num_shared_experts': $ns, 'first_k_dense_replace': $dense, "   \
@@ -55,12 +56,13 @@ const struct zoo_family zoo_families[] = {
                   ", 'num_key_value_heads': $nk, 'intermediate_size': $F" QWEN_MOE SHARED "}"},
     {"qwen3", "{'model_type': 'qwen3', " COMMON TIED DENSE "}"},
     {"qwen3_moe", "{'model_type': 'qwen3_moe', " COMMON TIED DENSE QWEN_MOE "}"},
-    {"qwen3_next", "{'model_type': 'qwen3_next', " COMMON UNTIED DENSE QWEN_MOE SHARED DELTA "}"},
+    {"qwen3_next",
+     "{'model_type': 'qwen3_next', " COMMON UNTIED DENSE QWEN_MOE SHARED DELTA FURTHER "}"},
     {"qwen3_5",
      "{'model_type': 'qwen3_5', 'text_config': {'model_type': 'qwen3_5_text', " COMMON DENSE DELTA
      ", 'attn_output_gate': true}" TIED ", " VISION "}"},
     {"qwen3_5_moe", "{'model_type': 'qwen3_5_moe', 'text_config': {'model_type': "
-                    "'qwen3_5_moe_text', " COMMON DENSE QWEN_MOE SHARED DELTA
+                    "'qwen3_5_moe_text', " COMMON DENSE QWEN_MOE SHARED DELTA FURTHER
                     ", 'attn_output_gate': true}" UNTIED ", " VISION "}"},
     {"qwen3_vl",
      "{'model_type': 'qwen3_vl', 'text_config': {'model_type': 'qwen3_vl_text', " COMMON DENSE TIED
@@ -194,9 +196,29 @@ static void fill_hole(const struct sizes *s, const char *hole, uint64_t *state, 
     }
 }
 
+/* Counts of heads, experts and layers stay. */
+static void scale_sizes(struct sizes *s, unsigned scale)
+{
+    static const char *const scaled[] = {"H", "F",  "I",  "S",  "ek", "ev",
+                                         "c", "dn", "dr", "dv", "qr"};
+    s->d *= scale;
+    for (size_t i = 0; i < sizeof s->others / sizeof s->others[0]; i++) {
+        for (size_t k = 0; k < sizeof scaled / sizeof scaled[0]; k++) {
+            s->others[i].value *= is(s->others[i].name, scaled[k]) ? scale : 1;
+        }
+    }
+}
+
 void zoo_config(const struct zoo_family *family, uint64_t *state, char out[ZOO_CONFIG_MAX])
 {
+    zoo_config_scaled(family, state, 1, out);
+}
+
+void zoo_config_scaled(const struct zoo_family *family, uint64_t *state, unsigned scale,
+                       char out[ZOO_CONFIG_MAX])
+{
     struct sizes sizes = draw_sizes(state);
+    scale_sizes(&sizes, scale);
     size_t used = 0;
     for (const char *at = family->text; *at != '\0';) {
         cr_assert_lt(used + 64, (size_t)ZOO_CONFIG_MAX, "%s", family->name);

@@ -23,6 +23,9 @@ unsigned zoo_pick(uint64_t *state, const unsigned *from, unsigned count);
              sizeof((const unsigned[]){__VA_ARGS__}) / sizeof(unsigned))
 
 void zoo_config(const struct zoo_family *family, uint64_t *state, char out[ZOO_CONFIG_MAX]);
+/* With sizes of rows and columns `scale` times as large, for what comes in blocks. */
+void zoo_config_scaled(const struct zoo_family *family, uint64_t *state, unsigned scale,
+                       char out[ZOO_CONFIG_MAX]);
 /* `model` says how many layers an explicit pipeline has. */
 void zoo_spec(const struct wf_engine *engine, const struct wf_model *model, uint64_t *state,
               char out[WF_SPEC_MAX]);
