@@ -25,7 +25,8 @@
  *             alike, ranks one engine after the other; eplb, redundant: slots beyond the experts;
  *             strategy: linear or round_robin, of experts; stage: load, or post for what the hooks
  *             after it leave; moe_backend, deep_gemm, capability: what decides those; vision: tp,
- *             or data for a tower that is whole on every rank
+ *             or data for a tower that is whole on every rank; partition: layers of each stage,
+ *             "3-5-4" (VLLM_PP_LAYER_PARTITION)
  *   sglang    tp, pp, engines; dp with dp_attention: groups with an attention of their own;
  *             dp_lm_head; moe_dense_tp: 1 keeps dense layers whole; ep; redundant; shared_experts:
  *             auto, separate or fused; moe_backend, a2a, fp8_gemm, attention, stage, capability,

@@ -7,6 +7,7 @@
  */
 #include <inttypes.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "models/engines/vllm.h"
@@ -38,6 +39,7 @@ static const struct wf_engine_key keys[] = {
     SIZE("dp", dp),
     SIZE("ep", ep),
     SIZE("engines", engines),
+    {.name = "partition", .kind = WF_KEY_LAYOUT},
     {.name = "redundant", .kind = WF_KEY_SIZE, .offset = OWN(WF_VLLM_REDUNDANT), .max = 8192},
     {.name = "eplb", .kind = WF_KEY_FLAG, .offset = OWN(WF_VLLM_EPLB)},
     WORD("strategy", WF_VLLM_STRATEGY, "linear|round_robin"),
@@ -87,26 +89,62 @@ static struct wf_coordinates coordinates(const struct wf_recipe *recipe, uint32_
     return at;
 }
 
+/* VLLM_PP_LAYER_PARTITION: layers of each stage, "3-5-4". */
+static enum wf_status read_partition(const char *text, uint32_t layers, uint32_t stages,
+                                     uint32_t *counts, struct wf_error *error)
+{
+    uint64_t sum = 0, stage = 0;
+    const char *at = text;
+    for (bool more = true; more && stage < stages; stage++) {
+        size_t digits = strspn(at, "0123456789");
+        if (digits == 0 || digits > 4) {
+            break;
+        }
+        counts[stage] = (uint32_t)strtoul(at, NULL, 10);
+        sum += counts[stage];
+        at += digits;
+        more = *at == '-';
+        at += more;
+    }
+    if (*at != '\0' || stage != stages || sum != layers) {
+        return wf_error_set(error, WF_INVALID,
+                            "partition=%.60s: expected %" PRIu32 " numbers of layers parted by -, "
+                            "together %" PRIu32,
+                            text, stages, layers);
+    }
+    return WF_OK;
+}
+
 /* Layers divided equally; the rest goes one each to the stages before the last, from behind. */
+static void divide_layers(uint32_t layers, uint32_t stages, uint32_t *counts)
+{
+    uint32_t base = layers / stages, rest = layers % stages;
+    uint32_t first_longer = rest > 0 ? stages - 1 - rest : stages;
+    for (uint32_t stage = 0; stage < stages; stage++) {
+        counts[stage] = base + (stage >= first_longer && stage < stages - 1 ? 1 : 0);
+    }
+}
+
 static enum wf_status chunks(const struct wf_model *model, const struct wf_recipe *recipe,
                              uint32_t pp, struct wf_chunk *chunks_out, uint32_t *count_out,
                              struct wf_error *error)
 {
-    uint32_t layers = (uint32_t)model->layers, stages = recipe->pp;
-    if (stages > layers) {
+    uint32_t layers = (uint32_t)model->layers, stages = recipe->pp, counts[WF_LAYERS_MAX];
+    if (stages > layers || stages > WF_LAYERS_MAX) {
         return wf_error_set(error, WF_INVALID,
                             "%" PRIu32 " layers cannot fill pp=%" PRIu32 " stages", layers, stages);
     }
-    uint32_t base = layers / stages, rest = layers % stages;
-    uint32_t first_longer = rest > 0 ? stages - 1 - rest : stages;
+    divide_layers(layers, stages, counts);
+    enum wf_status status =
+        recipe->layout[0] ? read_partition(recipe->layout, layers, stages, counts, error) : WF_OK;
     struct wf_chunk chunk = {.embedding = pp == 0, .head = pp == stages - 1, .others = true};
-    for (uint32_t stage = 0; stage <= pp; stage++) {
+    for (uint32_t stage = 0; stage <= pp && status == WF_OK; stage++) {
         chunk.first_layer += chunk.layer_count;
-        chunk.layer_count = base + (stage >= first_longer && stage < stages - 1 ? 1 : 0);
+        chunk.layer_count = counts[stage];
     }
     chunks_out[0] = chunk;
     *count_out = 1;
-    return WF_OK;
+    return status;
 }
 
 /* --- experts --------------------------------------------------------------------------------- */

@@ -20,6 +20,23 @@ static enum wf_status refuse_value(const char *name, struct json_object *value,
                         name, json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN));
 }
 
+/* Lists are written with commas, which a SPEC cannot hold. */
+static enum wf_status put_text(struct wf_case_spec *spec, const struct wf_case_option *option,
+                               struct json_object *value, struct wf_error *error)
+{
+    char text[WF_PIPELINE_TEXT_MAX];
+    size_t len = (size_t)json_object_get_string_len(value);
+    if (len >= sizeof text) {
+        return refuse_value(option->name, value, error);
+    }
+    for (size_t i = 0; i < len; i++) {
+        char c = json_object_get_string(value)[i];
+        text[i] = c == ',' ? '-' : c;
+    }
+    wf_case_put(spec, option->key, text, len);
+    return WF_OK;
+}
+
 static enum wf_status put_option(const struct wf_case_option *option, struct json_object *value,
                                  struct wf_case_spec *spec, struct wf_error *error)
 {
@@ -56,9 +73,7 @@ static enum wf_status put_option(const struct wf_case_option *option, struct jso
         return WF_OK;
     }
     if (json_object_is_type(value, json_type_string)) {
-        wf_case_put(spec, option->key, json_object_get_string(value),
-                    (size_t)json_object_get_string_len(value));
-        return WF_OK;
+        return put_text(spec, option, value, error);
     }
     return refuse_value(name, value, error);
 }

@@ -18,6 +18,7 @@ static const struct wf_case_option options[] = {
     {"engine_options.tensor_parallel_size", NULL, NULL, NULL},
     {"engine_options.pipeline_parallel_size", NULL, NULL, NULL},
     {"engine_options.data_parallel_size", NULL, NULL, NULL},
+    {"environment.VLLM_PP_LAYER_PARTITION", "partition", NULL, NULL},
     {"environment.VLLM_USE_DEEP_GEMM", "deep_gemm", "0", "off"},
     /* Which kernel reads the scales, not how they stand. */
     {"environment.VLLM_BLOCKSCALE_FP8_GEMM_FLASHINFER", NULL, "0", NULL},
