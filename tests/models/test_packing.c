@@ -90,53 +90,92 @@ static void expect_rows(const struct wf_model *model, const char *spec, const ch
 
 /* --- q, k and v ------------------------------------------------------------------------------ */
 
-static struct wf_model *qkv_model(uint32_t heads, uint32_t kv_heads, uint32_t head_dim, bool gated)
+#define NEXT                                                                   \
+    ", \"num_experts\": 8, \"moe_intermediate_size\": 8, "                     \
+    "\"shared_expert_intermediate_size\": 8, \"full_attention_interval\": 1, " \
+    "\"linear_num_key_heads\": 8, \"linear_num_value_heads\": 8, "             \
+    "\"linear_key_head_dim\": 1, \"linear_value_head_dim\": 1"
+#define LING                                                                          \
+    ", \"num_experts\": 8, \"moe_intermediate_size\": 8, \"num_shared_experts\": 1, " \
+    "\"first_k_dense_replace\": 1, \"use_qk_norm\": true, \"use_qkv_bias\": false, "  \
+    "\"use_bias\": false"
+/* All layers but the last are lightning attention. */
+#define LIGHTNING                                                                   \
+    LING ", \"layer_group_size\": 2, \"group_norm_size\": 8, \"kv_lora_rank\": 4, " \
+         "\"qk_nope_head_dim\": 4, \"qk_rope_head_dim\": 4, \"v_head_dim\": 4, "    \
+         "\"q_lora_rank\": 4, \"full_attention_type\": \"mla\""
+
+static const struct {
+    const char *type, *keys, *qkv; /* qkv: the one role of a checkpoint that fuses all three */
+    bool gated, lightning;
+} kinds[] = {
+    {"llama", "", NULL, false, false},
+    {"qwen3_next", NEXT, NULL, true, false},
+    {"bailing_moe_v2", LING, "qkv", false, false},
+    {"bailing_hybrid", LIGHTNING, "qkv", false, true},
+};
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+static struct wf_model *qkv_model(uint32_t heads, uint32_t kv_heads, uint32_t head_dim,
+                                  unsigned kind)
 {
     char config[1024];
     snprintf(config, sizeof config,
-             "{\"model_type\": \"%s\", \"hidden_size\": 1, \"num_hidden_layers\": 1, "
+             "{\"model_type\": \"%s\", \"hidden_size\": 1, \"num_hidden_layers\": 2, "
              "\"vocab_size\": 64, \"num_attention_heads\": %u, \"num_key_value_heads\": %u, "
              "\"head_dim\": %u, \"intermediate_size\": 8, \"torch_dtype\": \"float32\"%s}",
-             gated ? "qwen3_next" : "llama", heads, kv_heads, head_dim,
-             gated ? ", \"num_experts\": 8, \"moe_intermediate_size\": 8, "
-                     "\"shared_expert_intermediate_size\": 8, \"full_attention_interval\": 1, "
-                     "\"linear_num_key_heads\": 8, \"linear_num_value_heads\": 8, "
-                     "\"linear_key_head_dim\": 1, \"linear_value_head_dim\": 1"
-                   : "");
+             kinds[kind].type, heads, kv_heads, head_dim, kinds[kind].keys);
     return parse(config);
 }
 
-Test(packing, query_key_value)
+static unsigned compare_qkv(struct json_object *it, unsigned kind)
 {
-    struct json_object *root = golden_json("tests/golden/vectors/qkv_packing.json");
-    struct json_object *cases = golden_get(root, "cases");
+    uint32_t nq = golden_number(it, "nq"), nk = golden_number(it, "nkv");
+    uint32_t d = golden_number(it, "d"), k_base = (kinds[kind].gated ? 2 : 1) * nq * d;
+    const struct numbering numbering[] = {
+        {"q", 0, NULL}, {"k", k_base, NULL}, {"v", k_base + nk * d, NULL}, {"qkv", 0, NULL}, {0}};
+    struct wf_model *model = qkv_model(nq, nk, d, kind);
+    char spec[64];
     unsigned compared = 0;
-    for (size_t i = 0; i < json_object_array_length(cases); i++) {
-        struct json_object *it = json_object_array_get_idx(cases, i);
-        bool gated = json_object_get_boolean(golden_get(it, "gated"));
-        uint32_t nq = golden_number(it, "nq"), nk = golden_number(it, "nkv");
-        uint32_t d = golden_number(it, "d"), k_base = (gated ? 2 : 1) * nq * d;
-        const struct numbering numbering[] = {
-            {"q", 0, NULL}, {"k", k_base, NULL}, {"v", k_base + nk * d, NULL}, {NULL, 0, NULL}};
-        struct wf_model *model = qkv_model(nq, nk, d, gated);
-        char spec[64];
-        json_object_object_foreach(golden_get(it, "mcore_tp"), tp, ranks)
-        {
-            snprintf(spec, sizeof spec, "megatron:tp=%s", tp);
-            expect_rows(model, spec, "decoder.layers.0.self_attention.linear_qkv.weight", numbering,
-                        ranks);
-            compared++;
-        }
-        json_object_object_foreach(golden_get(it, "engine_tp"), engine_tp, engine_ranks)
-        {
+    json_object_object_foreach(golden_get(it, "mcore_tp"), tp, ranks)
+    {
+        snprintf(spec, sizeof spec, "megatron:tp=%s", tp);
+        expect_rows(model, spec, "decoder.layers.0.self_attention.linear_qkv.weight", numbering,
+                    ranks);
+        compared++;
+    }
+    json_object_object_foreach(golden_get(it, "engine_tp"), engine_tp, engine_ranks)
+    {
+        if (!kinds[kind].qkv) {
             snprintf(spec, sizeof spec, "vllm:tp=%s", engine_tp);
             expect_rows(model, spec, "model.layers.0.self_attn.qkv_proj.weight", numbering,
                         engine_ranks);
             compared++;
         }
-        wf_model_free(model);
     }
-    cr_expect_gt(compared, 35);
+    wf_model_free(model);
+    return compared;
+}
+
+/* A checkpoint that fuses q, k and v holds the rows that the vectors count; in lightning attention
+ * each query head has a key and a value. */
+Test(packing, query_key_value)
+{
+    struct json_object *root = golden_json("tests/golden/vectors/qkv_packing.json");
+    struct json_object *cases = golden_get(root, "cases");
+    unsigned compared[KINDS] = {0};
+    for (size_t i = 0; i < json_object_array_length(cases) * KINDS; i++) {
+        struct json_object *it = json_object_array_get_idx(cases, i / KINDS);
+        unsigned kind = i % KINDS;
+        bool gated = json_object_get_boolean(golden_get(it, "gated"));
+        bool alike = golden_number(it, "nq") == golden_number(it, "nkv");
+        if (gated == kinds[kind].gated && (alike || !kinds[kind].lightning)) {
+            compared[kind] += compare_qkv(it, kind);
+        }
+    }
+    for (unsigned kind = 0; kind < KINDS; kind++) {
+        cr_expect_gt(compared[kind], 2, "%s", kinds[kind].type);
+    }
     json_object_put(root);
 }
 

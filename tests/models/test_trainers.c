@@ -45,6 +45,13 @@ static const struct {
      "{\"model_type\": \"deepseek_v3\", \"q_lora_rank\": 12, \"num_nextn_predict_layers\": 1, " BASE
          LATENT "}"},
     {"lite", "{\"model_type\": \"deepseek_v3\", \"q_lora_rank\": null, " BASE LATENT "}"},
+    {"ling25",
+     "{\"model_type\": \"bailing_hybrid\", \"num_experts\": 4, "
+     "\"moe_intermediate_size\": 8, \"num_shared_experts\": 1, "
+     "\"first_k_dense_replace\": 1, \"use_qk_norm\": true, \"use_qkv_bias\": false, "
+     "\"use_bias\": false, \"layer_group_size\": 2, \"group_norm_size\": 2, "
+     "\"kv_lora_rank\": 10, \"qk_nope_head_dim\": 8, \"qk_rope_head_dim\": 4, "
+     "\"v_head_dim\": 8, \"q_lora_rank\": 12, \"full_attention_type\": \"mla\", " BASE "}"},
     {"qwen35",
      "{\"model_type\": \"qwen3_5\", \"tie_word_embeddings\": false, \"text_config\": {" BASE DELTA
      "}, " VISION("") "}"},
@@ -92,6 +99,8 @@ Test(trainers, what_is_not_run_is_refused_by_name)
         {"llama", "megatron:tp=3", WF_INVALID, "2 KV heads"},
         {"llama", "megatron:tp=4", WF_OK, ""},
         {"next", "megatron:tp=4", WF_INVALID, "2 key heads"},
+        {"ling25", "megatron:tp=4", WF_INVALID, "2 groups of its norm"},
+        {"ling25", "fsdp:flat=1", WF_UNSUPPORTED, "order of registration"},
         {"qwen3_moe", "fsdp:tp=2", WF_UNSUPPORTED, "known for dense models only"},
         {"qwen3_moe", "fsdp:dp=2,shard=1", WF_OK, ""},
         {"qwen3_moe", "fsdp:dp=3,shard=1", WF_INVALID, "unevenly on dimension 0 only"},
@@ -199,6 +208,15 @@ static const struct {
     {"qwen35", "megatron:tp=2", 1, "language_model.decoder.layers.0.self_attention.A_log", "2"},
     {"next", "megatron:names=local,experts=sequential", 0,
      "decoder.layers.0.input_layernorm.weight", "16"},
+    /* lightning attention and latents in turn */
+    {"ling25", "megatron:tp=2", 1, "decoder.layers.0.self_attention.linear_qkv.weight", "48x16"},
+    {"ling25", "megatron:tp=2", 1, "decoder.layers.0.self_attention.linear_gate.weight", "16x16"},
+    {"ling25", "megatron:tp=2", 1, "decoder.layers.0.self_attention.gate_norm.weight", "16"},
+    {"ling25", "megatron:tp=2", 1, "decoder.layers.0.input_layernorm.weight", "16"},
+    {"ling25", "megatron:tp=2", 1, "decoder.layers.1.self_attention.linear_kv_up_proj.weight",
+     "32x10"},
+    {"ling25", "fsdp:dp=2", 1, "model.layers.1.mlp.experts.3.up_proj.weight", "4x16"},
+    {"ling25", "fsdp:dp=2,shard=1", 1, "model.layers.1.mlp.experts.3.up_proj.weight", "8x8"},
     /* fused experts in memory: shards are whole experts */
     {"qwen3_moe", "fsdp:dp=3", 0, "model.layers.0.mlp.experts.gate_up_proj", "2x16x16"},
     {"qwen3_moe", "fsdp:dp=3", 2, "model.layers.0.mlp.experts.gate_up_proj", "0x16x16"},
