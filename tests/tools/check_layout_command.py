@@ -2,6 +2,7 @@
 import json
 import subprocess
 import sys
+import tempfile
 
 WEFT = sys.argv[1]
 MODEL = "tests/golden/configs/Qwen3-0.6B.json"
@@ -10,7 +11,7 @@ REAL = "tests/golden/real/"
 # (arguments, exit status, text that standard output or error must hold)
 ROWS = [
     (["--help"], 0, "check DIR"),
-    ([], 2, "show, check or detect"),
+    ([], 2, "show, check, detect or family"),
     (["foo"], 2, "foo"),
     (["check"], 2, "folders"),
     (["check", "--model", MODEL, REAL + "megatron-qwen3-tp1"], 2, "check needs"),
@@ -24,6 +25,11 @@ ROWS = [
     (["show", "--model", "/nowhere", "--spec", "vllm:tp=2"], 1, "/nowhere"),
     (["show", "--model", "README.md", "--spec", "vllm:tp=2"], 1, "JSON line 1"),
     (["show", "--model", MODEL, "--spec", "hf:"], 0, "model.embed_tokens.weight bf16 151936x1024"),
+    (["family", "qwen3"], 0, "role: q_norm"),
+    (["family", "qwen9"], 2, "this build knows: bailing"),
+    (["family"], 2, "one NAME"),
+    (["show", "--family", "/nowhere", "--model", MODEL, "--spec", "vllm:tp=2"], 2, "/nowhere"),
+    (["show", "--family", "README.md", "--model", MODEL, "--spec", "vllm:tp=2"], 2, "README.md"),
 ]
 
 
@@ -46,6 +52,17 @@ def check_json():
     assert "output_layer.weight" in names and len(names) == 114, names
 
 
+def check_family():
+    """A family as it is printed, with one name changed, takes the built-in one's place."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(run(["family", "qwen3"]).stdout.replace("self_attn.q_norm", "self_attn.query_norm"))
+        file.flush()
+        show = ["show", "--model", MODEL, "--spec", "vllm:tp=2"]
+        plain, mine = run(show).stdout, run(show + ["--family", file.name]).stdout
+        changed = [line for line in mine.replace("query_norm", "q_norm").splitlines() if line not in plain.splitlines()]
+        assert "self_attn.query_norm.weight" in mine and len(changed) <= 1, changed  # one line tells the hash
+
+
 failed = 0
 for arguments, status, text in ROWS:
     done = run(arguments)
@@ -53,4 +70,5 @@ for arguments, status, text in ROWS:
         failed += 1
         print("weft layout", *arguments, "gave", done.returncode, done.stdout[:300], done.stderr[:300])
 check_json()
+check_family()
 sys.exit(failed != 0)
