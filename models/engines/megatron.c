@@ -275,6 +275,13 @@ static enum wf_status check(const struct wf_model *model, const struct wf_recipe
                             "of the model gives; use version=0.16",
                             q);
     }
+    const char *indexer = find_role(model, "indexer_k");
+    if (indexer && (!is_at_least(recipe, "0.20") || recipe->own[OWN_NAMES] == NAMES_LOCAL)) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "%s: sparse attention is known of Megatron 0.20 with names=te only; "
+                            "others keep the halves of the indexer's rows in another order",
+                            indexer);
+    }
     enum wf_status status = wf_engine_refuse_quantised(model, error);
     return status == WF_OK ? check_heads(model, recipe, error) : status;
 }

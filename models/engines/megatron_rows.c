@@ -20,6 +20,7 @@
 
 #define L "{layers}"
 #define ATTN "{layers}self_attention."
+#define INDEXER "{layers}self_attention.core_attention.indexer."
 #define MLP "{layers}mlp."
 #define MTP "{top}mtp.layers.{i}."
 
@@ -28,6 +29,8 @@
 #define IS_LIGHTNING "has.g_proj"
 #define FUSED_QKV_NORM "names.te && (has.q || has.qkv) && !has.kv_a && !has.g_proj"
 #define FUSED_DELTA_NORM "names.te && has.gdn_conv"
+/* An indexer reads the normed latent of q, so no norm is fused then. */
+#define FUSED_LATENT_NORM "names.te && !has.indexer_k"
 #define PLAIN_INPUT_NORM "names.local || has.kv_a || has.g_proj"
 
 /* Q ++ K ++ V of a checkpoint, taken apart: n query heads, m KV heads of d rows. */
@@ -94,14 +97,21 @@ const struct wf_engine_row wf_megatron_rows[WF_MEGATRON_ROWS] = {
     ROWS(ATTN "linear_q_proj.weight", "q", IS_MLA),
     WHOLE(ATTN "linear_q_down_proj.weight", "q_a", "names.te"),
     ROWS(ATTN "linear_q_down_proj.weight", "q_a", "names.local"),
-    WHOLE(ATTN "linear_q_up_proj.layer_norm_weight", "q_a_norm", "names.te"),
-    WHOLE(ATTN "q_layernorm.weight", "q_a_norm", "names.local"),
+    WHOLE(ATTN "linear_q_up_proj.layer_norm_weight", "q_a_norm", FUSED_LATENT_NORM),
+    WHOLE(ATTN "q_layernorm.weight", "q_a_norm", "!(" FUSED_LATENT_NORM ")"),
     ROWS(ATTN "linear_q_up_proj.weight", "q_b", NULL),
     WHOLE(ATTN "linear_kv_down_proj.weight", "kv_a", "names.te"),
     ROWS(ATTN "linear_kv_down_proj.weight", "kv_a", "names.local"),
-    WHOLE(ATTN "linear_kv_up_proj.layer_norm_weight", "kv_a_norm", "names.te"),
-    WHOLE(ATTN "kv_layernorm.weight", "kv_a_norm", "names.local"),
+    WHOLE(ATTN "linear_kv_up_proj.layer_norm_weight", "kv_a_norm", FUSED_LATENT_NORM),
+    WHOLE(ATTN "kv_layernorm.weight", "kv_a_norm", "!(" FUSED_LATENT_NORM ")"),
     ROWS(ATTN "linear_kv_up_proj.weight", "kv_b", NULL),
+
+    /* the indexer of sparse attention, alike on every rank */
+    WHOLE(INDEXER "linear_wq_b.weight", "indexer_q_b", NULL),
+    WHOLE(INDEXER "linear_wk.weight", "indexer_k", NULL),
+    ROW(INDEXER "k_norm.weight", "indexer_k_norm", NULL, NULL, NULL, .dtype = "model"),
+    ROW(INDEXER "k_norm.bias", "indexer_k_norm_bias", NULL, NULL, NULL, .dtype = "model"),
+    WHOLE(INDEXER "linear_weights_proj.weight", "indexer_weights", NULL),
 
     /* delta net: each rank's Q K V Z B A; its output norm is the one that Megatron alone keeps
      * zero-centred */

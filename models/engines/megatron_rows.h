@@ -8,7 +8,7 @@
  * whole on every rank (that family has delta nets). */
 #define WF_MEGATRON_HF_VISION "loader.mbridge && gk > 0"
 
-enum { WF_MEGATRON_ROWS = 112 };
+enum { WF_MEGATRON_ROWS = 117 };
 extern const struct wf_engine_row wf_megatron_rows[WF_MEGATRON_ROWS];
 
 #endif

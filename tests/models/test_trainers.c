@@ -45,6 +45,8 @@ static const struct {
      "{\"model_type\": \"deepseek_v3\", \"q_lora_rank\": 12, \"num_nextn_predict_layers\": 1, " BASE
          LATENT "}"},
     {"lite", "{\"model_type\": \"deepseek_v3\", \"q_lora_rank\": null, " BASE LATENT "}"},
+    {"sparse", "{\"model_type\": \"deepseek_v32\", \"q_lora_rank\": 12, \"index_n_heads\": 2, "
+               "\"index_head_dim\": 8, \"index_topk\": 4, " BASE LATENT "}"},
     {"ling25",
      "{\"model_type\": \"bailing_hybrid\", \"num_experts\": 4, "
      "\"moe_intermediate_size\": 8, \"num_shared_experts\": 1, "
@@ -99,6 +101,8 @@ Test(trainers, what_is_not_run_is_refused_by_name)
         {"llama", "megatron:tp=3", WF_INVALID, "2 KV heads"},
         {"llama", "megatron:tp=4", WF_OK, ""},
         {"next", "megatron:tp=4", WF_INVALID, "2 key heads"},
+        {"sparse", "megatron:version=0.16", WF_UNSUPPORTED, "sparse attention"},
+        {"sparse", "megatron:names=local,experts=sequential", WF_UNSUPPORTED, "sparse attention"},
         {"ling25", "megatron:tp=4", WF_INVALID, "2 groups of its norm"},
         {"ling25", "fsdp:flat=1", WF_UNSUPPORTED, "order of registration"},
         {"qwen3_moe", "fsdp:tp=2", WF_UNSUPPORTED, "known for dense models only"},
@@ -208,6 +212,13 @@ static const struct {
     {"qwen35", "megatron:tp=2", 1, "language_model.decoder.layers.0.self_attention.A_log", "2"},
     {"next", "megatron:names=local,experts=sequential", 0,
      "decoder.layers.0.input_layernorm.weight", "16"},
+    {"sparse", "megatron:tp=2", 1,
+     "decoder.layers.0.self_attention.core_attention.indexer.linear_wq_b.weight", "16x12"},
+    {"sparse", "megatron:tp=2", 1,
+     "decoder.layers.0.self_attention.core_attention.indexer.k_norm.bias", "8"},
+    {"sparse", "megatron:tp=2", 1, "decoder.layers.0.self_attention.q_layernorm.weight", "12"},
+    {"sparse", "megatron:tp=2", 1,
+     "decoder.layers.0.self_attention.linear_q_up_proj.layer_norm_weight", NULL},
     /* lightning attention and latents in turn */
     {"ling25", "megatron:tp=2", 1, "decoder.layers.0.self_attention.linear_qkv.weight", "48x16"},
     {"ling25", "megatron:tp=2", 1, "decoder.layers.0.self_attention.linear_gate.weight", "16x16"},
