@@ -86,30 +86,72 @@ struct wf_agreed *wf_agreed_for_store(struct wf_agreed *job, uint64_t rank)
     return agreed;
 }
 
-enum wf_status wf_fill_plan_check(const struct wf_agreed *agreed, const struct wf_model *model,
-                                  struct wf_error *error)
+/* --- casts ------------------------------------------------------------------------------------ */
+_Static_assert(WF_DTYPE_COUNT <= 32, "a bit for each dtype");
+
+/* By parameter: bits of the dtypes in which the train side holds it. */
+static uint32_t *train_dtypes(const struct wf_agreed *job, const struct wf_model *model)
 {
-    for (uint32_t e = 0; e < agreed->plan->edge_count; e++) {
-        const struct wf_edge *edge = &agreed->plan->edges[e];
-        const struct wf_layout *src = agreed->layouts[edge->src_rank];
-        const struct wf_layout *dst = agreed->layouts[agreed->train_ranks + edge->dst_rank];
-        for (uint32_t o = 0; o < edge->op_count; o++) {
-            const struct wf_op *op = &edge->ops[o];
-            enum wf_dtype has = src->tensors[op->src_tensor].dtype;
-            enum wf_dtype needs = dst->tensors[op->dst_tensor].dtype;
-            if (has != needs) {
-                char who[WF_WHO_MAX] = "the folder of the version";
-                if (!agreed->of_store) {
-                    wf_peer_who(&agreed->peers[edge->src_rank], who);
-                }
-                return wf_error_set(error, WF_UNSUPPORTED,
-                                    "%s holds %s as %s, %s is needed: rounded twice it would be "
-                                    "another value; let the trainers fill it, or give both one "
-                                    "dtype",
-                                    who, model->params[op->param].name, wf_dtype_name(has),
-                                    wf_dtype_name(needs));
+    uint32_t *bits = calloc(model->param_count + 1, sizeof *bits);
+    WF_ASSERT(bits != NULL);
+    for (uint32_t r = 0; job != NULL && r < job->train_ranks; r++) {
+        const struct wf_layout *layout = job->layouts[r];
+        if (r > 0 && layout == job->layouts[r - 1]) {
+            continue; /* a copy of the same */
+        }
+        for (uint32_t p = 0; p < layout->piece_count; p++) {
+            const struct wf_piece *piece = &layout->pieces[p];
+            if (piece->kind == WF_PIECE_DATA) {
+                bits[piece->param] |= 1U << layout->tensors[piece->tensor].dtype;
             }
         }
     }
-    return WF_OK;
+    return bits;
+}
+
+/* What was cast into `dtype` from any of these is still the same value. */
+static bool was_kept(uint32_t from_bits, enum wf_dtype dtype)
+{
+    uint32_t kept = 1U << dtype;
+    if (dtype == WF_DTYPE_F32) {
+        kept |= 1U << WF_DTYPE_F16 | 1U << WF_DTYPE_BF16;
+    }
+    return from_bits != 0 && (from_bits & ~kept) == 0;
+}
+
+static enum wf_status refuse_cast(const struct wf_agreed *agreed, const struct wf_edge *edge,
+                                  const char *param, enum wf_dtype has, enum wf_dtype needs,
+                                  struct wf_error *error)
+{
+    char who[WF_WHO_MAX] = "the folder of the version";
+    if (!agreed->of_store) {
+        wf_peer_who(&agreed->peers[edge->src_rank], who);
+    }
+    return wf_error_set(error, WF_UNSUPPORTED,
+                        "%s holds %s as %s, %s is needed: rounded twice it would be another value; "
+                        "let the trainers fill it, or give both one dtype",
+                        who, param, wf_dtype_name(has), wf_dtype_name(needs));
+}
+
+enum wf_status wf_fill_plan_check(const struct wf_agreed *agreed, const struct wf_model *model,
+                                  struct wf_error *error)
+{
+    uint32_t *trained = train_dtypes(agreed->base, model);
+    enum wf_status status = WF_OK;
+    for (uint32_t e = 0; e < agreed->plan->edge_count && status == WF_OK; e++) {
+        const struct wf_edge *edge = &agreed->plan->edges[e];
+        const struct wf_layout *src = agreed->layouts[edge->src_rank];
+        const struct wf_layout *dst = agreed->layouts[agreed->train_ranks + edge->dst_rank];
+        for (uint32_t o = 0; o < edge->op_count && status == WF_OK; o++) {
+            const struct wf_op *op = &edge->ops[o];
+            enum wf_dtype has = src->tensors[op->src_tensor].dtype;
+            enum wf_dtype needs = dst->tensors[op->dst_tensor].dtype;
+            if (has != needs && !was_kept(trained[op->param], has)) {
+                status =
+                    refuse_cast(agreed, edge, model->params[op->param].name, has, needs, error);
+            }
+        }
+    }
+    free(trained);
+    return status;
 }

@@ -30,7 +30,9 @@ struct wf_agreed *wf_agreed_for_fill(struct wf_agreed *job, uint64_t engine,
 /* What a fill of rank `rank` from its store is planned from: the store as the only source, in the
  * layout of a Hugging Face folder (made by the Planner), that rank as the only target. */
 struct wf_agreed *wf_agreed_for_store(struct wf_agreed *job, uint64_t rank);
-/* A replica gives the version's own bytes or none: UNSUPPORTED if an op of the plan would cast. */
+/* Whoever fills gives the values that the trainers would give, or none: UNSUPPORTED if an op of the
+ * plan would cast what was rounded before (the trainers hold it in a dtype that the source's does
+ * not keep). */
 enum wf_status wf_fill_plan_check(const struct wf_agreed *agreed, const struct wf_model *model,
                                   struct wf_error *error);
 

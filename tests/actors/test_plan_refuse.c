@@ -239,7 +239,8 @@ Test(plan_refuse, overlapping_sources_are_cut)
     cr_expect_gt(refused, 100);
 }
 
-/* --- a fill from a replica: its bytes or none ---------------------------------------------------
+/* --- a fill from a replica: what the trainers would give, or nothing
+ * ---------------------------------------------------
  */
 static const struct {
     const char *name;
@@ -263,7 +264,7 @@ static const struct {
      "infer rank 5 (host b, engine 2) holds beta as f32, bf16 is needed"},
 };
 
-Test(plan_refuse, a_fill_from_a_replica_never_casts)
+Test(plan_refuse, a_fill_does_not_cast_what_was_rounded)
 {
     for (size_t i = 0; i < sizeof fill_rows / sizeof fill_rows[0]; i++) {
         struct wf_el_peer peers[RANKS_MAX] = {{0}};
@@ -284,5 +285,44 @@ Test(plan_refuse, a_fill_from_a_replica_never_casts)
                   fill_rows[i].name, error.text);
         wf_plan_free(agreed.plan);
         world_free(&made);
+    }
+}
+
+/* The first parameter, by who holds it how. */
+static const struct {
+    enum wf_dtype trainer, source, target;
+    bool good;
+} cast_rows[] = {
+    {WF_DTYPE_BF16, WF_DTYPE_BF16, WF_DTYPE_F32, true}, /* kept, then widened */
+    {WF_DTYPE_F32, WF_DTYPE_F32, WF_DTYPE_BF16, true},  /* kept, then rounded once */
+    {WF_DTYPE_BF16, WF_DTYPE_F32, WF_DTYPE_F16, true},
+    {WF_DTYPE_F32, WF_DTYPE_BF16, WF_DTYPE_BF16, true}, /* nothing is cast */
+    {WF_DTYPE_F32, WF_DTYPE_BF16, WF_DTYPE_F32, false},
+    {WF_DTYPE_F16, WF_DTYPE_BF16, WF_DTYPE_F32, false},
+};
+
+Test(plan_refuse, a_fill_casts_what_the_source_has_kept)
+{
+    for (size_t i = 0; i < sizeof cast_rows / sizeof cast_rows[0]; i++) {
+        struct wf_tensor held = {.dtype = cast_rows[i].trainer};
+        struct wf_piece piece = {.param = 0, .kind = WF_PIECE_DATA};
+        struct wf_layout trains = {
+            .tensors = &held, .tensor_count = 1, .pieces = &piece, .piece_count = 1};
+        struct wf_layout *layouts[] = {&trains, &trains};
+        struct wf_agreed base = {.layouts = layouts, .train_ranks = 2};
+        struct wf_el_peer peer = {.side = WF_INFER};
+        struct wf_tensor from = {.dtype = cast_rows[i].source}, to = {.dtype = cast_rows[i].target};
+        struct wf_layout source = {.tensors = &from}, target = {.tensors = &to};
+        struct wf_layout *ends[] = {&source, &target};
+        struct wf_op op = {.param = 0};
+        struct wf_edge edge = {.op_count = 1, .ops = &op};
+        struct wf_plan plan = {.edges = &edge, .edge_count = 1};
+        struct wf_param param = {.name = "alpha"};
+        const struct wf_model model = {.params = &param, .param_count = 1};
+        const struct wf_agreed agreed = {
+            .base = &base, .peers = &peer, .layouts = ends, .plan = &plan, .train_ranks = 1};
+        struct wf_error error = {0};
+        cr_expect_eq(wf_fill_plan_check(&agreed, &model, &error),
+                     cast_rows[i].good ? WF_OK : WF_UNSUPPORTED, "row %zu: %s", i, error.text);
     }
 }

@@ -27,15 +27,20 @@ static void give_store(struct stage_rank *rank, const void *user)
     rank->rank.options.capacity_jobs = 3;
 }
 
-static void open_all(const char *infer, enum wf_update_mode mode)
+static void open_with(const char *train, const char *infer, enum wf_update_mode mode)
 {
     struct wf_error error = {0};
     const struct stage_options options = {
-        .train = "hf:", .infer = infer, .share_memory = true, .mode = mode, .equip = give_store};
+        .train = train, .infer = infer, .share_memory = true, .mode = mode, .equip = give_store};
     folder_make(base);
     folder_join(place, base, "versions");
     cr_assert_eq(wf_version_store_new(place, &store, &error), WF_OK);
     stage_open(&stage, &options);
+}
+
+static void open_all(const char *infer, enum wf_update_mode mode)
+{
+    open_with("hf:", infer, mode);
 }
 
 static void close_all(void)
@@ -145,9 +150,42 @@ Test(version_fill, what_is_filled_is_what_was_written)
     }
 }
 
-Test(version_fill, another_dtype_would_be_rounded_twice)
+/* The folder keeps what the trainers hold: cast from there it is what they would give. */
+Test(version_fill, a_fill_that_casts_gives_what_the_trainers_give)
 {
-    open_all("vllm:dtype=f16", WF_MODE_STAGED);
+    static const char *const engines[] = {"vllm:tp=2,dtype=f32", "vllm:dtype=f16"};
+    for (size_t i = 0; i < sizeof engines / sizeof engines[0]; i++) {
+        open_all(engines[i], WF_MODE_STAGED);
+        struct wf_round_key moved = stage_key(&stage, 3, 1), filled = stage_key(&stage, 3, 2);
+        struct stage_rank *rank = stage_infer(&stage, 0);
+        stage_plan(&stage);
+        stage_step(&stage, 3);
+        write_version(&moved);
+        stage_transfer(&stage, &moved);
+        stage_flip(&stage, &moved);
+        uint8_t *wanted = malloc(rank->memory.len_bytes);
+        memcpy(wanted, rank->memory.address, rank->memory.len_bytes);
+        memset(rank->memory.address, 0xee, rank->memory.len_bytes);
+        struct wf_agreed *agreed = plan_fill(rank, WF_OK);
+        struct wf_local_msg *answer = read_version(rank, agreed, &filled);
+        cr_assert_eq(answer->status, WF_OK, "%s: %s", engines[i], answer->error.text);
+        stage_drop(answer);
+        stage_send(rank, wf_receiver_actor(rank->rank.receiver), WF_LOCAL_FLIP, &filled, 0);
+        stage_drop(stage_wait(&stage, rank, WF_LOCAL_FLIPPED));
+        for (uint32_t t = 0; t < rank->rank.layout->tensor_count; t++) {
+            cr_expect_arr_eq(rank->tensors[t].address, wanted + rank->tensors[t].offset,
+                             rank->rank.layout->tensors[t].bytes, "%s: %s", engines[i],
+                             rank->rank.layout->tensors[t].name);
+        }
+        free(wanted);
+        wf_agreed_release(agreed);
+        close_all();
+    }
+}
+
+Test(version_fill, what_was_rounded_into_the_folder_is_not_cast_again)
+{
+    open_with("megatron:tp=1,dtype=f32", "vllm:dtype=f32", WF_MODE_STAGED);
     wf_agreed_release(plan_fill(stage_infer(&stage, 0), WF_UNSUPPORTED));
 }
 
