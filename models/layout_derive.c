@@ -581,7 +581,10 @@ enum wf_status wf_layout_derive(const struct wf_model *model, const struct wf_re
         return wf_error_set(error, WF_INVALID, "rank %" PRIu32 " of %" PRIu32 " ranks", rank,
                             world);
     }
-    enum wf_status status = engine->check ? engine->check(model, recipe, error) : WF_OK;
+    enum wf_status status = wf_engine_refuse_packed(model, error);
+    if (status == WF_OK && engine->check) {
+        status = engine->check(model, recipe, error);
+    }
     struct wf_layout *layout = NULL;
     if (status == WF_OK) {
         status = derive(model, recipe, rank, &layout, error);

@@ -200,6 +200,9 @@ extern const struct wf_engine wf_engine_hf, wf_engine_megatron, wf_engine_fsdp, 
 /* For trainers, whose tensors are not quantised: UNSUPPORTED where the model's config says that its
  * weights are. */
 enum wf_status wf_engine_refuse_quantised(const struct wf_model *model, struct wf_error *error);
+/* UNSUPPORTED where the model's inventory is that of weights that are packed in files and engines
+ * (int4, nvfp4): a layout would be a wrong one, told by no shape. */
+enum wf_status wf_engine_refuse_packed(const struct wf_model *model, struct wf_error *error);
 /* Everything that can be wrong about (model, recipe) whatever the rank: sizes that do not divide,
  * parameters that the engine has no place for, pipelines that do not fit the layers. */
 enum wf_status wf_engine_check(const struct wf_model *model, const struct wf_recipe *recipe,

@@ -54,6 +54,17 @@ enum wf_status wf_engine_refuse_quantised(const struct wf_model *model, struct w
     return WF_OK;
 }
 
+enum wf_status wf_engine_refuse_packed(const struct wf_model *model, struct wf_error *error)
+{
+    if (wf_model_size(model, "packed") == 0) {
+        return WF_OK;
+    }
+    return wf_error_set(error, WF_UNSUPPORTED,
+                        "the config's quantization_config packs weights in a way that this build "
+                        "does not know; for tensors in %s give the config without it",
+                        wf_dtype_name(model->dtype));
+}
+
 /* --- rows alone ------------------------------------------------------------------------------ */
 
 struct rows_checker {

@@ -377,3 +377,19 @@ Test(layout, mismatches_name_the_tensor_and_a_cause)
     wf_layout_free(layout);
     wf_model_free(model);
 }
+
+Test(layout, packed_weights_are_refused)
+{
+    static const char *const specs[] = {"hf:", "vllm:tp=2", "sglang:tp=2", "megatron:tp=2"};
+    struct wf_model *model = golden_model("tests/golden/configs/Kimi-K2.5.json"); /* int4 */
+    for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
+        struct wf_recipe recipe;
+        struct wf_layout *layout = NULL;
+        struct wf_error error = {0};
+        enum wf_status status = wf_recipe_parse(specs[i], model, &recipe, &error);
+        status = status == WF_OK ? wf_layout_derive(model, &recipe, 0, &layout, &error) : status;
+        cr_expect_eq(status, WF_UNSUPPORTED, "%s", specs[i]);
+        cr_expect(strstr(error.text, "quantization_config"), "%s: %s", specs[i], error.text);
+    }
+    wf_model_free(model);
+}
