@@ -15,7 +15,7 @@
 
 enum {
     SHARDS = 4,
-    PAIRS = 1200,
+    PAIRS = 1000,
     TRIES_PER_PAIR = 40,
     RANKS_MAX = 24,
     CASE_MAX = 8192,

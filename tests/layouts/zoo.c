@@ -128,14 +128,15 @@ struct sizes {
 
 static struct sizes draw_sizes(uint64_t *state)
 {
-    struct sizes s = {.nk = ZOO_PICK(state, 1, 2, 2, 2, 4, 4, 4, 4, 4, 4, 8, 3),
-                      .d = ZOO_PICK(state, 2, 4),
-                      .gk = ZOO_PICK(state, 2, 4, 4, 4),
-                      .L = ZOO_PICK(state, 2, 2, 3, 4, 4, 6),
-                      .tied = zoo_random(state) % 3 == 0,
-                      .bf16 = zoo_random(state) % 4 > 0,
-                      .deep = zoo_random(state) % 2 > 0,
-                      .lora = zoo_random(state) % 4 > 0};
+    struct sizes s = {
+        .nk = ZOO_PICK(state, 1, 1, 2, 2, 2, 2, 2, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 8, 8, 3),
+        .d = ZOO_PICK(state, 2, 4),
+        .gk = ZOO_PICK(state, 2, 4, 4, 4),
+        .L = ZOO_PICK(state, 2, 2, 3, 4, 4, 6),
+        .tied = zoo_random(state) % 3 == 0,
+        .bf16 = zoo_random(state) % 4 > 0,
+        .deep = zoo_random(state) % 2 > 0,
+        .lora = zoo_random(state) % 4 > 0};
     s.nq = s.nk * (s.nk == 8 ? ZOO_PICK(state, 1, 2) : ZOO_PICK(state, 1, 2, 2, 4));
     s.gv = s.gk * ZOO_PICK(state, 1, 2, 3);
     unsigned h = s.nq * ZOO_PICK(state, 2, 4); /* families that know no head size: H / nq */
@@ -270,6 +271,7 @@ static void draw_megatron(const struct wf_model *model, uint64_t *state, struct 
     unsigned tp = ZOO_PICK(state, 1, 2, 2, 2, 4, 4), cp = ZOO_PICK(state, 1, 1, 1, 1, 2),
              dp = ZOO_PICK(state, 1, 1, 2, 2, 3, 4), pp = ZOO_PICK(state, 1, 1, 1, 2, 2, 3);
     bool ends = pp > 2 && one_in(state, 4); /* the middle takes what is left */
+    tp = wf_model_size(model, "nq") % tp == 0 ? tp : 1;
     pp = !ends && layers % pp != 0 ? divisor_of(layers, state) : pp;
     unsigned group = tp * cp * dp, ep = experts ? divisor_of(group, state) : 1;
     ep = wf_model_size(model, "E") % ep == 0 ? ep : 1;
@@ -317,6 +319,7 @@ static void draw_vllm(const struct wf_model *model, uint64_t *state, struct draw
                                   {"ep", dealt ? tp * dp : 1},
                                   {"engines", ZOO_PICK(state, 1, 1, 2, 3)},
                                   {"redundant", dealt && one_in(state, 6) ? tp * dp : 0},
+                                  {"eplb", dealt && one_in(state, 8)},
                                   {NULL, 0}};
     memcpy(out, drawn, sizeof drawn);
 }
@@ -408,7 +411,7 @@ static bool draw_value(const struct wf_engine *engine, const struct wf_engine_ke
         return one_in(state, 16);
     case WF_KEY_WORD:
         draw_word(key->words, state, out);
-        return one_in(state, 8);
+        return one_in(state, is(key->name, "a2a") || is(key->name, "names") ? 32 : 12);
     case WF_KEY_VERSION:
         while (engine->versions[versions] != NULL) {
             versions++;
