@@ -126,15 +126,13 @@ static enum wf_status check_weights(struct wf_checker *c, const struct wf_case_l
     return status;
 }
 
-/* What no parameter gives. Contents of tensors that the engine computes are its own affair, and may
- * have been traced or not. */
+/* What no parameter gives and nobody writes: constants, or what the engine computes. */
 static enum wf_status check_kept(struct wf_checker *c, const struct wf_case_line *line,
                                  const struct wf_run *run, uint64_t start, uint64_t index,
                                  void *user)
 {
-    bool derived = *(const bool *)user;
-    (void)start;
-    return derived || run->kind != WF_RUN_PARAM
+    (void)start, (void)user;
+    return run->kind == WF_RUN_UNKNOWN
                ? WF_OK
                : wf_error_set(c->error, WF_MISMATCH,
                               "tensor %s run \"%.*s\": at element %" PRIu64
@@ -264,13 +262,12 @@ static enum wf_status check_tensor(struct wf_checker *c, const struct wf_case_li
                                    uint32_t index)
 {
     const struct wf_tensor *tensor = &c->layout->tensors[index];
-    bool derived = tensor->kind == WF_TENSOR_DERIVED;
     enum wf_status status = check_header(c, line, tensor);
     if (status != WF_OK || tensor->kind == WF_TENSOR_VIEW) {
         return status == WF_OK ? check_view(c, line) : status;
     }
     if (tensor->kind != WF_TENSOR_WEIGHTS) {
-        return each_stretch(c, line, check_kept, &derived);
+        return each_stretch(c, line, check_kept, NULL);
     }
     status = check_strides(c, line, tensor);
     if (status == WF_OK && wf_layout_covered(c->layout, index) != line->elements) {
