@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "plan_world.h"
+#include "runtime/splitmix.h"
 
 enum { ELEM = 4, CASES = 1500 };
 
@@ -15,14 +16,6 @@ static const char *const form_names[FORMS] = {"plain",       "transposed", "repe
                                               "interleaved", "backwards",  "halves"};
 
 static struct world made;
-
-static uint64_t next_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state >> 11;
-}
 
 /* The parameter's `rows` x `columns` in one tensor of the form. `k` is a divisor of columns and a
  * number of repeats. */
@@ -66,10 +59,10 @@ Test(plan_nests, any_form_to_any_form)
     uint64_t state = 0x5eed0003;
     for (unsigned i = 0; i < CASES; i++) {
         static const uint64_t sizes[] = {4, 6, 8, 12, 30};
-        struct hand_param param = {"alpha", sizes[next_random(&state) % 5],
-                                   sizes[next_random(&state) % 5]};
+        struct hand_param param = {"alpha", sizes[wf_splitmix64(&state) % 5],
+                                   sizes[wf_splitmix64(&state) % 5]};
         char name[128], wrong[256];
-        enum form src = i % FORMS, dst = i / FORMS % FORMS, second = next_random(&state) % FORMS;
+        enum form src = i % FORMS, dst = i / FORMS % FORMS, second = wf_splitmix64(&state) % FORMS;
         hand_model(&made, &param, 1);
         for (unsigned rank = 0; rank < 3; rank++) {
             static const uint64_t divisors[] = {1, 2};
@@ -79,7 +72,7 @@ Test(plan_nests, any_form_to_any_form)
                        rank == 0   ? src
                        : rank == 1 ? second
                                    : dst,
-                       param.rows, param.columns, divisors[next_random(&state) % 2]);
+                       param.rows, param.columns, divisors[wf_splitmix64(&state) % 2]);
             hand_layout(&made, rank < 2 ? WF_TRAIN : WF_INFER, 0, &build);
         }
         snprintf(name, sizeof name, "case %u: %s, %s -> %s of [%" PRIu64 ", %" PRIu64 "]", i,

@@ -6,22 +6,15 @@
 #include <string.h>
 
 #include "plan_world.h"
+#include "runtime/splitmix.h"
 
 enum { PAIRS_WANTED = 600, TRIES_MAX = 20000 };
 
 static struct world made;
 
-static uint64_t next_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state >> 11;
-}
-
 static unsigned pick(uint64_t *state, const unsigned *from, unsigned count)
 {
-    return from[next_random(state) % count];
+    return from[wf_splitmix64(state) % count];
 }
 
 #define PICK(state, ...)                         \
@@ -32,13 +25,13 @@ static struct world_sizes random_sizes(uint64_t *state)
 {
     static const char *const families[] = {"qwen3", "llama", "qwen2"};
     static const char *const dtypes[] = {"float32", "bfloat16"};
-    struct world_sizes sizes = {.family = families[next_random(state) % 3],
+    struct world_sizes sizes = {.family = families[wf_splitmix64(state) % 3],
                                 .layers = PICK(state, 1, 2, 3, 4, 6),
-                                .vocab = 50 + (unsigned)(next_random(state) % 300),
+                                .vocab = 50 + (unsigned)(wf_splitmix64(state) % 300),
                                 .kv_heads = PICK(state, 1, 2, 3, 4, 6),
                                 .head_dim = PICK(state, 2, 4, 8),
-                                .tied = next_random(state) % 2 > 0,
-                                .dtype = dtypes[next_random(state) % 2]};
+                                .tied = wf_splitmix64(state) % 2 > 0,
+                                .dtype = dtypes[wf_splitmix64(state) % 2]};
     sizes.query_heads = sizes.kv_heads * PICK(state, 1, 2, 3, 4);
     bool derived = strcmp(sizes.family, "qwen2") == 0; /* knows no head size of its own */
     sizes.hidden = derived ? sizes.query_heads * sizes.head_dim : PICK(state, 8, 12, 24, 36);
@@ -51,16 +44,16 @@ static void random_train(uint64_t *state, char *text, size_t size)
     unsigned pp = PICK(state, 1, 1, 2, 3), used;
     used = (unsigned)snprintf(text, size, "megatron:tp=%u,pp=%u,dp=%u",
                               PICK(state, 1, 2, 3, 4, 6, 8), pp, PICK(state, 1, 1, 2, 3));
-    if (pp > 1 && next_random(state) % 3 == 0) {
+    if (pp > 1 && wf_splitmix64(state) % 3 == 0) {
         used += (unsigned)snprintf(text + used, size - used, ",first=1");
-    } else if (pp > 1 && next_random(state) % 3 == 0) {
+    } else if (pp > 1 && wf_splitmix64(state) % 3 == 0) {
         used += (unsigned)snprintf(text + used, size - used, ",vpp=%u", PICK(state, 2, 3));
     }
-    if (next_random(state) % 2 > 0) {
+    if (wf_splitmix64(state) % 2 > 0) {
         used +=
             (unsigned)snprintf(text + used, size - used, ",vocab_div=%u", PICK(state, 1, 4, 16));
     }
-    if (next_random(state) % 4 == 0) {
+    if (wf_splitmix64(state) % 4 == 0) {
         snprintf(text + used, size - used, ",names=local");
     }
 }
@@ -101,7 +94,7 @@ Test(plan_random, pairs_of_recipes)
         random_train(&state, train, sizeof train);
         random_infer(&state, infer[0], sizeof infer[0]);
         random_infer(&state, infer[1], sizeof infer[1]);
-        spec.infer[1] = next_random(&state) % 4 == 0 ? infer[1] : NULL;
+        spec.infer[1] = wf_splitmix64(&state) % 4 == 0 ? infer[1] : NULL;
         spec.per_host = PICK(&state, 0, 0, 1, 2, 4);
         snprintf(name, sizeof name, "try %u: %s -> %s %s of %s", i, train, infer[0],
                  spec.infer[1] != NULL ? infer[1] : "", config);

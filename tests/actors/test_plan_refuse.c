@@ -6,6 +6,7 @@
 
 #include "actors/planned.h"
 #include "plan_world.h"
+#include "runtime/splitmix.h"
 
 #define F32 WF_DTYPE_F32
 #define BF16 WF_DTYPE_BF16
@@ -149,21 +150,14 @@ Test(plan_refuse, checks_its_input)
 /* --- sources that overlap in part ---------------------------------------------------------------
  */
 
-static uint64_t next_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state >> 11;
-}
-
 /* A rectangle of a matrix, as one tensor of its own. */
 static struct hand_piece random_rectangle(uint64_t *state, uint32_t tensor)
 {
     const struct hand_param *param = &params[0];
-    uint64_t row = next_random(state) % param->rows, column = next_random(state) % param->columns;
-    uint64_t high = 1 + next_random(state) % (param->rows - row);
-    uint64_t wide = 1 + next_random(state) % (param->columns - column);
+    uint64_t row = wf_splitmix64(state) % param->rows,
+             column = wf_splitmix64(state) % param->columns;
+    uint64_t high = 1 + wf_splitmix64(state) % (param->rows - row);
+    uint64_t wide = 1 + wf_splitmix64(state) % (param->columns - column);
     return (struct hand_piece){tensor, F32, high, wide, 0, row, column, 0, 0, high, wide};
 }
 
@@ -171,9 +165,9 @@ static struct hand_piece random_rectangle(uint64_t *state, uint32_t tensor)
  */
 static bool make_overlap(uint64_t *state)
 {
-    uint32_t train = 1 + (uint32_t)(next_random(state) % 4),
-             infer = 1 + (uint32_t)(next_random(state) % 2);
-    bool complete = next_random(state) % 4 > 0;
+    uint32_t train = 1 + (uint32_t)(wf_splitmix64(state) % 4),
+             infer = 1 + (uint32_t)(wf_splitmix64(state) % 2);
+    bool complete = wf_splitmix64(state) % 4 > 0;
     hand_model(&made, params, 2);
     for (uint32_t r = 0; r < train + infer; r++) {
         struct hand_piece pieces[3] = {random_rectangle(state, 0), random_rectangle(state, 1)};

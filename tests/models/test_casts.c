@@ -7,6 +7,7 @@
 
 #include "models/casts.h"
 #include "models/casts_kernels.h"
+#include "runtime/splitmix.h"
 
 enum { GUARD = 64, RANDOM_BLOCK = 1 << 16, RANDOM_BLOCKS = 64 /* 4 M values */ };
 
@@ -266,21 +267,13 @@ Test(casts, boundaries_of_f32)
     free(values);
 }
 
-static uint64_t next_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
-
 Test(casts, random_f32)
 {
     uint64_t state = 2463534242;
     uint64_t *values = malloc(RANDOM_BLOCK * 4);
     for (size_t block = 0; block < RANDOM_BLOCKS; block++) {
         for (size_t i = 0; i < RANDOM_BLOCK / 2; i++) {
-            values[i] = next_random(&state);
+            values[i] = wf_splitmix64(&state);
         }
         for (size_t pair = 0; pair < WF_CAST_PAIR_COUNT; pair++) {
             if (pairs[pair].from == WF_DTYPE_F32) {
@@ -295,11 +288,11 @@ Test(casts, any_length_and_alignment)
 {
     uint64_t state = 12345, values[200];
     for (size_t i = 0; i < 200; i++) {
-        values[i] = next_random(&state);
+        values[i] = wf_splitmix64(&state);
     }
     for (size_t n = 0; n < 200; n++) {
         for (size_t pair = 0; pair < WF_CAST_PAIR_COUNT; pair++) {
-            compare_paths(pair, (char *)values + n % 7, n, next_random(&state) % 64);
+            compare_paths(pair, (char *)values + n % 7, n, wf_splitmix64(&state) % 64);
         }
     }
 }

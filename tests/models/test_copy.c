@@ -9,16 +9,9 @@
 
 #include "models/casts.h"
 #include "models/copy.h"
+#include "runtime/splitmix.h"
 
 enum { ROOM = 1 << 21, RANDOM_BOXES = 3000 };
-
-static uint64_t next_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state >> 11;
-}
 
 /* --- the slow way ---------------------------------------------------------------------------- */
 
@@ -66,7 +59,7 @@ static struct rooms make_rooms(uint64_t *state)
 {
     struct rooms rooms = {malloc(ROOM), malloc(ROOM), malloc(ROOM)};
     for (size_t i = 0; i < ROOM; i += 8) {
-        uint64_t value = next_random(state) * 0x9e3779b97f4a7c15u;
+        uint64_t value = wf_splitmix64(state) * 0x9e3779b97f4a7c15u;
         memcpy(rooms.src + i, &value, 8);
     }
     return rooms;
@@ -84,12 +77,12 @@ static void random_steps(uint64_t *state, struct wf_box *box, size_t elem_bytes,
 {
     int64_t step = (int64_t)elem_bytes;
     uint32_t order[WF_AXES_MAX];
-    uint64_t offset = next_random(state) % 70;
+    uint64_t offset = wf_splitmix64(state) % 70;
     for (uint32_t a = 0; a < box->axis_count; a++) {
         order[a] = box->axis_count - 1 - a;
     }
     for (uint32_t a = 0; a + 1 < box->axis_count; a++) {
-        if (next_random(state) % 3 == 0) {
+        if (wf_splitmix64(state) % 3 == 0) {
             uint32_t swapped = order[a];
             order[a] = order[a + 1];
             order[a + 1] = swapped;
@@ -98,15 +91,15 @@ static void random_steps(uint64_t *state, struct wf_box *box, size_t elem_bytes,
     for (uint32_t k = 0; k < box->axis_count; k++) {
         uint32_t a = order[k];
         int64_t signed_step = step;
-        if (next_random(state) % 16 == 0) {
+        if (wf_splitmix64(state) % 16 == 0) {
             signed_step = -step;
             offset += (box->axes[a].count - 1) * (uint64_t)step;
-        } else if (!dst && next_random(state) % 16 == 0) {
+        } else if (!dst && wf_splitmix64(state) % 16 == 0) {
             signed_step = 0;
         }
         *(dst ? &box->axes[a].dst_step : &box->axes[a].src_step) = signed_step;
         step *= (int64_t)box->axes[a].count;
-        step += next_random(state) % 3 == 0 ? (int64_t)(next_random(state) % 40) : 0;
+        step += wf_splitmix64(state) % 3 == 0 ? (int64_t)(wf_splitmix64(state) % 40) : 0;
     }
     *(dst ? &box->dst_offset : &box->src_offset) = offset;
 }
@@ -116,10 +109,11 @@ static struct wf_box random_box(uint64_t *state, enum wf_dtype src_dtype, enum w
     static const uint64_t large[] = {200, 700, 70, 20, 9, 5};
     for (;;) {
         struct wf_box box = {.elements = 1};
-        box.axis_count = (uint32_t)(next_random(state) % 6);
+        box.axis_count = (uint32_t)(wf_splitmix64(state) % 6);
         uint64_t max = large[box.axis_count];
         for (uint32_t a = 0; a < box.axis_count; a++) {
-            box.axes[a].count = 1 + next_random(state) % (next_random(state) % 2 == 0 ? max : 8);
+            box.axes[a].count =
+                1 + wf_splitmix64(state) % (wf_splitmix64(state) % 2 == 0 ? max : 8);
             box.elements *= box.axes[a].count;
         }
         random_steps(state, &box, wf_dtype_bytes(src_dtype), false);
@@ -164,8 +158,8 @@ Test(copy, random_boxes_and_parts)
         struct wf_box box = random_box(&state, dtypes[0], dtypes[1]);
         struct wf_copy_part part = {0, box.elements};
         if (i % 2 == 0) {
-            part.first = next_random(&state) % (box.elements + 1);
-            part.count = next_random(&state) % (box.elements - part.first + 1);
+            part.first = wf_splitmix64(&state) % (box.elements + 1);
+            part.count = wf_splitmix64(&state) % (box.elements - part.first + 1);
         }
         char name[40];
         snprintf(name, sizeof name, "random box %u", i);
@@ -180,8 +174,8 @@ Test(copy, the_span_of_a_part_holds_all_that_it_reads)
     uint64_t state = 88172645463325252u;
     for (uint32_t i = 0; i < RANDOM_BOXES; i++) {
         struct wf_box box = random_box(&state, WF_DTYPE_F32, WF_DTYPE_F32);
-        struct wf_copy_part part = {next_random(&state) % box.elements, 1};
-        part.count += next_random(&state) % (box.elements - part.first);
+        struct wf_copy_part part = {wf_splitmix64(&state) % box.elements, 1};
+        part.count += wf_splitmix64(&state) % (box.elements - part.first);
         uint64_t first, end, box_first, box_end, least = UINT64_MAX, most = 0;
         wf_box_source_span(&box, 4, part, &first, &end);
         wf_box_source_span(&box, 4, (struct wf_copy_part){0, box.elements}, &box_first, &box_end);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "models/piece.h"
+#include "runtime/splitmix.h"
 
 enum {
     PARAM_MAX = 4096, /* elements that a random nest may reach */
@@ -15,18 +16,10 @@ enum {
     COMPOSITIONS = 120000,
 };
 
-static uint64_t next_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state >> 11;
-}
-
 /* 1..max, small numbers more often. */
 static uint64_t next_size(uint64_t *state, uint64_t max)
 {
-    return 1 + next_random(state) % (1 + next_random(state) % max);
+    return 1 + wf_splitmix64(state) % (1 + wf_splitmix64(state) % max);
 }
 
 struct options {
@@ -38,24 +31,24 @@ struct options {
 static void place_in_tensor(uint64_t *state, struct wf_nest *nest, const struct options *options)
 {
     bool placed[WF_AXES_MAX] = {false};
-    uint64_t step = nest->elem_bytes * (next_random(state) % 4 == 0 ? next_size(state, 3) : 1);
-    nest->tensor_offset = nest->elem_bytes * (next_random(state) % 5);
+    uint64_t step = nest->elem_bytes * (wf_splitmix64(state) % 4 == 0 ? next_size(state, 3) : 1);
+    nest->tensor_offset = nest->elem_bytes * (wf_splitmix64(state) % 5);
     for (uint32_t n = nest->axis_count; n-- > 0;) {
         uint32_t a = n;
-        if (next_random(state) % 3 == 0 || placed[a]) {
+        if (wf_splitmix64(state) % 3 == 0 || placed[a]) {
             do {
-                a = (uint32_t)(next_random(state) % nest->axis_count);
+                a = (uint32_t)(wf_splitmix64(state) % nest->axis_count);
             } while (placed[a]);
         }
         placed[a] = true;
         nest->axes[a].tensor_step = (int64_t)step;
-        if (options->backwards && next_random(state) % 8 == 0) {
+        if (options->backwards && wf_splitmix64(state) % 8 == 0) {
             nest->axes[a].tensor_step = -(int64_t)step;
             nest->tensor_offset += (nest->axes[a].count - 1) * step;
         }
         step *= nest->axes[a].count;
-        if (next_random(state) % 4 == 0) {
-            step += nest->elem_bytes * (next_random(state) % 3);
+        if (wf_splitmix64(state) % 4 == 0) {
+            step += nest->elem_bytes * (wf_splitmix64(state) % 3);
         }
     }
 }
@@ -66,19 +59,19 @@ static struct wf_nest random_nest(uint64_t *state, const struct options *options
 {
     for (;;) {
         struct wf_nest nest = {.elem_bytes = options->elem_bytes};
-        uint64_t step = next_random(state) % 3 == 0 ? next_size(state, 4) : 1, elements = 1;
-        nest.axis_count = (uint32_t)(next_random(state) % 6);
+        uint64_t step = wf_splitmix64(state) % 3 == 0 ? next_size(state, 4) : 1, elements = 1;
+        nest.axis_count = (uint32_t)(wf_splitmix64(state) % 6);
         for (uint32_t n = nest.axis_count; n-- > 0;) {
             uint64_t count = next_size(state, 9);
             elements *= count;
             nest.axes[n].count = count;
-            if (options->repeats && next_random(state) % 7 == 0) {
+            if (options->repeats && wf_splitmix64(state) % 7 == 0) {
                 continue; /* param_step 0 */
             }
             nest.axes[n].param_step = step;
-            step *= next_random(state) % 2 == 0 ? count : count + next_random(state) % 4;
+            step *= wf_splitmix64(state) % 2 == 0 ? count : count + wf_splitmix64(state) % 4;
         }
-        nest.param_first = next_random(state) % 3 == 0 ? 0 : next_random(state) % 60;
+        nest.param_first = wf_splitmix64(state) % 3 == 0 ? 0 : wf_splitmix64(state) % 60;
         place_in_tensor(state, &nest, options);
         if (elements <= NEST_ELEMENTS_MAX &&
             wf_nest_check(&nest, PARAM_MAX, TENSOR_MAX, NULL) == WF_OK) {
@@ -206,10 +199,10 @@ Test(piece_random, intersection_is_what_brute_force_finds, .timeout = 60)
     uint64_t state = 88172645463325252u;
     uint32_t several = 0, unchained = 0, repeated = 0;
     for (uint32_t pair = 0; pair < PAIRS; pair++) {
-        struct options src_options = {.elem_bytes = 1u << next_random(&state) % 3,
+        struct options src_options = {.elem_bytes = 1u << wf_splitmix64(&state) % 3,
                                       .repeats = pair % 4 == 0,
                                       .backwards = true};
-        struct options dst_options = {.elem_bytes = 1u << next_random(&state) % 3,
+        struct options dst_options = {.elem_bytes = 1u << wf_splitmix64(&state) % 3,
                                       .repeats = pair % 2 == 0,
                                       .backwards = true};
         struct wf_nest src = random_nest(&state, &src_options);
@@ -292,7 +285,7 @@ Test(piece_random, composition_is_what_brute_force_finds, .timeout = 60)
     uint64_t state = 362436069123456789u;
     uint32_t several = 0, some = 0;
     for (uint32_t pair = 0; pair < COMPOSITIONS; pair++) {
-        uint32_t elem_bytes = 1u << next_random(&state) % 3;
+        uint32_t elem_bytes = 1u << wf_splitmix64(&state) % 3;
         struct options inner_options = {.elem_bytes = elem_bytes, .repeats = pair % 4 == 0};
         struct options outer_options = {
             .elem_bytes = elem_bytes, .repeats = pair % 3 == 0, .backwards = true};
