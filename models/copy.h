@@ -24,6 +24,10 @@ struct wf_copy_part {
 void wf_copy_box(const struct wf_box *box, const void *src_base, enum wf_dtype src_dtype,
                  void *dst_base, enum wf_dtype dst_dtype, struct wf_copy_part part);
 
+/* wf_copy_box without stores past the caches: for results that are read at once. */
+void wf_copy_box_cached(const struct wf_box *box, const void *src_base, enum wf_dtype src_dtype,
+                        void *dst_base, enum wf_dtype dst_dtype, struct wf_copy_part part);
+
 /* True if every byte the box touches lies inside [0, src_bytes) and [0, dst_bytes), no axis is
  * empty and `elements` is the product of the counts. Never overflows: boxes also come from peers.
  */

@@ -65,10 +65,6 @@ enum {
     WF_STREAM_BOX_BYTES = 256 << 10,
 };
 
-/* wf_copy_box without streaming stores: for results that are read at once. */
-void wf_copy_box_cached(const struct wf_box *box, const void *src_base, enum wf_dtype src_dtype,
-                        void *dst_base, enum wf_dtype dst_dtype, struct wf_copy_part part);
-
 /* The rectangle's axis `src_axis` is contiguous in the source and `dst_axis` in the destination:
  * a transpose, by tiles. */
 void wf_copy_tiles(const struct wf_copier *copier, const struct wf_rect *rect, uint32_t src_axis,

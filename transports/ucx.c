@@ -416,6 +416,7 @@ enum wf_status wf_transport_ucx_new(struct wf_loop *loop,
     ucx->base.ops = &ucx_ops;
     ucx->loop = loop;
     ucx->get = options->get;
+    ucx->whole_chunks = options->whole_chunks;
     ucx->has_rma = ucx_get_wanted(ucx);
     status = ucx_library_open(options->library, &ucx->library, error);
     if (status == WF_OK) {

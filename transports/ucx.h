@@ -48,6 +48,7 @@ struct wf_transport_ucx_options {
     uint32_t chunk_bytes; /* of one request; 0: 1 MiB; the same in the whole job */
     uint32_t lanes;       /* connections to each source; 0: 1 */
     enum wf_ucx_get get;
+    bool whole_chunks; /* for tests: by rendezvous also where parts are quicker (TCP) */
     /* libucp.so.0 or the folder that has it; NULL: what WEFT_UCX_LIBRARY names, else what the
      * system has. */
     const char *library;

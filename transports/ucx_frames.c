@@ -5,7 +5,7 @@
 #include <xxhash.h>
 
 enum {
-    HEAD_MAGIC = 0x31585557, /* "WUX1" */
+    HEAD_MAGIC = 0x32585557, /* "WUX2" */
     HANDLE_FORMAT = 0x10,
     HANDLE_FIXED = 1 + UCX_LIFE_BYTES + 5 * 8 + 4 + 8,
 };
@@ -51,11 +51,13 @@ void ucx_head_encode(const struct ucx_head *head, uint8_t bytes_out[static UCX_H
     put(&c, HEAD_MAGIC, 4);
     put(&c, head->kind, 1);
     put(&c, head->lane, 1);
-    put(&c, 0, 2);
+    put(&c, head->in_parts, 1);
+    put(&c, 0, 1);
     put(&c, head->tag, 8);
     put(&c, head->status, 4);
     put(&c, head->count, 4);
     put(&c, head->timeout_ms, 4);
+    put(&c, head->offset, 4);
     put(&c, head->region, 8);
     put(&c, head->len_bytes, 8);
     put_bytes(&c, head->source, UCX_LIFE_BYTES);
@@ -72,11 +74,13 @@ bool ucx_head_decode(const void *bytes, size_t len, struct ucx_head *head_out)
     struct ucx_head head = {0};
     head.kind = (uint8_t)get(&at, 1);
     head.lane = (uint8_t)get(&at, 1);
-    at += 2;
+    head.in_parts = (uint8_t)get(&at, 1);
+    at += 1;
     head.tag = get(&at, 8);
     head.status = (uint32_t)get(&at, 4);
     head.count = (uint32_t)get(&at, 4);
     head.timeout_ms = (uint32_t)get(&at, 4);
+    head.offset = (uint32_t)get(&at, 4);
     head.region = get(&at, 8);
     head.len_bytes = get(&at, 8);
     get_bytes(&at, head.source, UCX_LIFE_BYTES);

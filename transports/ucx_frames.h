@@ -18,6 +18,10 @@
  * its life: the tag of HELLO and BYE is the connection's number, which only grows, because what is
  * said on two connections may overtake each other.
  *
+ * A chunk asked for in parts is answered by several DATA, each small enough for one message of the
+ * transport below, in any order, together the whole; no element is cut in two. Otherwise one DATA
+ * is the answer, by rendezvous when it is large. An answer that is not OK ends the chunk.
+ *
  * DATA with TIMED_OUT: the request was kept for as long as it may be, and the reader asks again.
  *
  * A slice is a range of elements of a strided box in one region, in row-major order, cast to the
@@ -37,7 +41,7 @@
 
 enum {
     UCX_LIFE_BYTES = 16,
-    UCX_HEAD_BYTES = 4 + 4 + 8 + 3 * 4 + 2 * 8 + 2 * UCX_LIFE_BYTES,
+    UCX_HEAD_BYTES = 4 + 4 + 8 + 4 * 4 + 2 * 8 + 2 * UCX_LIFE_BYTES,
     UCX_SLICE_FIXED_BYTES = 36,
     UCX_SLICE_MAX_BYTES = UCX_SLICE_FIXED_BYTES + 16 * WF_AXES_MAX,
     UCX_BODY_MAX = 16 << 10, /* of a request */
@@ -61,7 +65,9 @@ struct ucx_head {
     uint8_t lane;               /* CHUNK: where the answer goes; HELLO: how many there are */
     uint32_t status;            /* answers: enum wf_status */
     uint32_t count;             /* CHUNK: slices */
+    uint8_t in_parts;           /* CHUNK: the answer is to come in parts (0 or 1) */
     uint32_t timeout_ms;        /* CHUNK: after that nobody wants the answer */
+    uint32_t offset;            /* DATA: in the chunk, of the part that is the body */
     uint64_t tag;               /* the asker's; HELLO, BYE: the connection's number */
     uint64_t region, len_bytes; /* OPEN: both; CHUNK: len_bytes of the answer's body */
     uint8_t source[UCX_LIFE_BYTES], reader[UCX_LIFE_BYTES];

@@ -3,11 +3,14 @@
  * A transport has two workers: the source's (made at the first export; its address is in the
  * handles) and the reader's (made at the first import). UCX writes into this process only through
  * the reader's worker, and a TCP connection that UCX was told to close may still write what its
- * peer sends: only the end of the worker is a barrier. So a read that must end while bytes are
- * landing waits for them, and when nothing has landed for UCX_BARRIER_NS the reader's worker is
- * made anew; other reads ask again for what was on its way.
+ * peer sends: only the end of the worker is a barrier. Over TCP itself UCX is given nothing to
+ * write to: chunks come in parts of one segment each, which are placed from UCX's own buffer when
+ * they are there. Elsewhere they come by rendezvous, into the target or a buffer of ours. So a read
+ * that must end while bytes are landing waits for them, and when nothing has landed for
+ * UCX_BARRIER_NS the reader's worker is made anew; other reads ask again for what was on its way.
  *
  *   slot: FREE -> REQUESTED -> (OFFERED -> ARRIVING ->) ARRIVED -> FREE
+ *   (in parts: REQUESTED until the last one was placed)
  *   slot: REQUESTED, OFFERED, ARRIVING -(worker made anew)-> QUEUED -> REQUESTED
  *   slot: REQUESTED -(the source kept it for as long as it may)-> QUEUED -> REQUESTED
  *   read: OPEN -(all asked for and placed)-> done; OPEN -(failure)-> draining -(no slot ARRIVING)->
@@ -27,11 +30,17 @@ enum {
     UCX_AM_TO_READER = 2,
     UCX_RENDEZVOUS_MIN = 16 << 10, /* bytes; smaller answers come at once, through UCX's buffers */
     UCX_DIRECT_MIN = 64 << 10,     /* bytes of a run that is received in place */
-    UCX_SLOTS_MAX = 4096,          /* chunks on their way to one reader */
-    UCX_NOTES_MAX = 4096,          /* small messages that were not acted upon yet */
-    UCX_CLIENTS_MAX = 4096,        /* readers of one source */
-    UCX_WAITING_MAX = 1024,        /* requests of one reader that wait for a buffer */
-    UCX_REQUEST_MS_MAX = 60000,    /* that a request may ask to be kept for; then it asks again */
+    /* Of an answer in parts: bytes of one (it, its head and UCX's fit into one segment of TCP, see
+     * ucx.c), of a run that is sent from where it lies, and parts on their way to one lane of a
+     * reader: few, so that what was packed is sent while the caches have it. */
+    UCX_PART_BYTES = 120 << 10,
+    UCX_PART_RUN_MIN = 32 << 10,
+    UCX_PARTS_OUT = 8,
+    UCX_SLOTS_MAX = 4096,       /* chunks on their way to one reader */
+    UCX_NOTES_MAX = 4096,       /* small messages that were not acted upon yet */
+    UCX_CLIENTS_MAX = 4096,     /* readers of one source */
+    UCX_WAITING_MAX = 1024,     /* requests of one reader that wait for a buffer */
+    UCX_REQUEST_MS_MAX = 60000, /* that a request may ask to be kept for; then it asks again */
 };
 #define UCX_BARRIER_NS UINT64_C(500000000)
 #define UCX_IMPORT_NS UINT64_C(10000000000)
@@ -45,6 +54,11 @@ struct ucx_note {
     struct ucx_note *next;
     struct ucx_head head;
     uint64_t deadline_ns; /* CHUNK: until then */
+    struct ucx_cursor {   /* CHUNK in parts: what was sent so far */
+        bool is_checked;
+        uint32_t sent, at, slice; /* bytes; where in the body; which slice begins there */
+        uint64_t element;         /* of that slice, from its first on */
+    } cursor;
     uint32_t body_len;
     uint8_t body[];
 };
@@ -81,6 +95,7 @@ struct ucx_peer {
     bool exit_watched;
     bool is_described;
     bool can_get;        /* by itself, from this peer */
+    bool in_parts;       /* chunks are asked for in parts */
     uint64_t connection; /* its present connection's number among this reader's */
 };
 
@@ -141,10 +156,11 @@ struct ucx_slot {
     uint32_t op, end_op; /* from element `element` of op to before `end_element` of end_op */
     uint64_t element, end_element;
     uint32_t wire_bytes, slice_count, body_len;
+    uint32_t placed;           /* bytes that came in answers small enough to be placed at once */
     struct ucx_remote *remote; /* one slice that lies there ... */
     uint64_t remote_offset;    /* ... in one piece from here on, as it is wanted; else NULL */
     uint8_t *direct;           /* where the bytes belong, when they need no other step */
-    uint8_t *buffer;           /* chunk_bytes, made when first needed */
+    uint8_t *buffer;           /* chunk_bytes, made when first needed; else they land here */
     uint8_t *body;             /* UCX_BODY_MAX, likewise */
     uint8_t head[UCX_HEAD_BYTES];
     void *offer;
@@ -226,6 +242,7 @@ struct ucx_source {
     uint32_t buffer_count, buffer_limit;
     struct wf_timer check;
     uint64_t completed; /* sends; to see that something moved */
+    uint64_t looked;    /* `completed` when what waits was looked at last */
 };
 
 struct ucx {
@@ -238,6 +255,7 @@ struct ucx {
     uint64_t transit_bytes, edge_bytes;
     uint32_t chunk_bytes, lanes;
     enum wf_ucx_get get;
+    bool whole_chunks;
     bool has_rma; /* the context can get at all */
     char description[4096];
     struct ucx_reader reader;
@@ -264,8 +282,27 @@ bool ucx_serve(struct ucx_worker *worker);
 ucs_status_t ucx_serve_record(void *argument, const void *header, size_t header_len, void *data,
                               size_t data_len, const ucp_am_recv_param_t *param);
 void ucx_send_end(struct ucx_send *send); /* UCX has let go of it */
+/* What a DATA has. */
+struct ucx_body {
+    const void *bytes;
+    uint32_t len, offset;      /* offset: in the chunk */
+    struct ucx_region *region; /* whose memory it is, or NULL ... */
+    uint8_t *buffer;           /* ... when it was packed into this; taken */
+};
+void ucx_transmit(struct ucx_client *client, const struct ucx_note *note,
+                  const struct ucx_body *body);
+void ucx_answer(struct ucx_client *client, const struct ucx_head *to, uint8_t kind,
+                enum wf_status status, const char *why);
+struct ucx_region *ucx_region_find(struct ucx *ucx, uint64_t id); /* NULL: none */
+/* chunk_bytes, or NULL: none is free now. */
+uint8_t *ucx_buffer_take(struct ucx *ucx);
+void ucx_buffer_give(struct ucx *ucx, uint8_t *buffer); /* NULL is fine */
 /* Its connections end, and by force its sends too; nothing that it asked waits any more. */
 void ucx_client_cut(struct ucx_client *client, bool force);
+
+/* ucx_chunk.c: answers a request for a chunk, or goes on with it. False: not wholly now, because
+ * there is no buffer or enough is on its way to this reader. */
+bool ucx_chunk_serve(struct ucx_client *client, struct ucx_note *note);
 
 /* ucx_import.c */
 void ucx_import_region(struct wf_transport *t, struct wf_import *import);
@@ -308,6 +345,10 @@ void ucx_read_cancel(struct wf_transport *t, struct wf_read *read);
 void ucx_reads_pump(struct ucx *ucx);
 /* Acts on a slot whose state changed. */
 void ucx_read_slot(struct ucx_slot *slot);
+/* Puts bytes of the slot's chunk where they belong; false: they cut an element in two. Callable
+ * within UCX's callbacks. */
+bool ucx_read_place(const struct ucx_slot *slot, uint32_t offset, const uint8_t *bytes,
+                    uint32_t len);
 void ucx_read_fail(struct ucx_read *open, enum wf_status status, uint32_t op, const char *why);
 /* After the worker was made anew. */
 void ucx_reads_resume(struct ucx *ucx);

@@ -189,6 +189,7 @@ static void tell_selected(struct ucx_peer *peer)
     ucx_selected_text(&parsed, selected, sizeof selected);
     free(text);
     peer->can_get = ucx->has_rma && (ucx->get == WF_UCX_GET_ALWAYS || parsed.native_get);
+    peer->in_parts = !ucx->whole_chunks && !peer->can_get && ucx_selected_is_bulk(&parsed, "tcp");
     peer->is_described = true;
     size_t used = strlen(ucx->description);
     if (!ucx_selected_is_listed(ucx->description, selected)) {

@@ -66,7 +66,7 @@ static void cut(struct ucx_read *open, struct ucx_slot *slot, uint64_t budget)
         struct ucx_peer *peer = ((struct ucx_remote *)src->remote)->peer;
         uint64_t elem = wf_dtype_bytes(wire_dtype(src->dtype, dst->dtype));
         uint64_t left = op->box.elements - open->element, fits = budget / elem;
-        uint64_t run = direct_run(read, op, open->element);
+        uint64_t run = peer->in_parts ? 0 : direct_run(read, op, open->element);
         if (fits == 0 || (slot->slice_count > 0 && (run > 0 || peer != slot->peer))) {
             break;
         }
@@ -94,34 +94,49 @@ static void cut(struct ucx_read *open, struct ucx_slot *slot, uint64_t budget)
 /* --- placing -----------------------------------------------------------------------------------
  */
 
-/* Puts what lies in the slot's buffer where it belongs. */
-static void place(struct ucx_slot *slot)
+static void place_elements(const struct wf_op *op, enum wf_dtype wire,
+                           const struct wf_read_target *dst, uint64_t first, uint64_t count,
+                           const uint8_t *bytes)
+{
+    uint64_t elem = wf_dtype_bytes(wire), step = elem;
+    struct wf_box box = op->box;
+    box.src_offset = 0;
+    for (uint32_t a = box.axis_count; a-- > 0;) {
+        box.axes[a].src_step = (int64_t)step;
+        step *= box.axes[a].count;
+    }
+    const void *base = (const void *)((uintptr_t)bytes - first * elem);
+    wf_copy_box(&box, base, wire, dst->address, dst->dtype, (struct wf_copy_part){first, count});
+}
+
+bool ucx_read_place(const struct ucx_slot *slot, uint32_t offset, const uint8_t *bytes,
+                    uint32_t len)
 {
     const struct wf_read *read = slot->read->read;
-    const uint8_t *at = slot->buffer;
-    uint64_t element = slot->element;
-    for (uint32_t op = slot->op; op < slot->end_op || element < slot->end_element;) {
+    uint64_t element = slot->element, skip = offset, left = len;
+    for (uint32_t op = slot->op; left > 0 && (op < slot->end_op || element < slot->end_element);
+         op++) {
         const struct wf_op *of = &read->ops[op];
         const struct wf_read_target *dst = &read->dst[of->dst_tensor];
         enum wf_dtype wire = wire_dtype(read->src[of->src_tensor].dtype, dst->dtype);
-        uint64_t elem = wf_dtype_bytes(wire), step = elem;
+        uint64_t elem = wf_dtype_bytes(wire);
         uint64_t end = op < slot->end_op ? of->box.elements : slot->end_element;
-        struct wf_box box = of->box;
-        box.src_offset = 0;
-        for (uint32_t a = box.axis_count; a-- > 0;) {
-            box.axes[a].src_step = (int64_t)step;
-            step *= box.axes[a].count;
+        uint64_t here = (end - element) * elem;
+        if (skip < here) {
+            uint64_t take = here - skip < left ? here - skip : left;
+            if (skip % elem != 0 || take % elem != 0) {
+                return false;
+            }
+            place_elements(of, wire, dst, element + skip / elem, take / elem, bytes);
+            bytes += take;
+            left -= take;
+            skip = 0;
+        } else {
+            skip -= here;
         }
-        const void *base = (const void *)((uintptr_t)at - element * elem);
-        wf_copy_box(&box, base, wire, dst->address, dst->dtype,
-                    (struct wf_copy_part){element, end - element});
-        at += (end - element) * elem;
-        if (end < of->box.elements) {
-            break;
-        }
-        op++;
         element = 0;
     }
+    return left == 0;
 }
 
 /* Bytes of the slot's elements in the target. */
@@ -258,8 +273,8 @@ void ucx_read_slot(struct ucx_slot *slot)
         return;
     }
     if (slot->state == UCX_SLOT_ARRIVED) {
-        if (slot->direct == NULL && !open->draining) {
-            place(slot);
+        if (slot->placed == 0 && slot->direct == NULL && !open->draining) {
+            ucx_read_place(slot, 0, slot->buffer, slot->wire_bytes);
         }
         open->read->bytes += target_bytes(slot);
     }
@@ -293,10 +308,11 @@ static bool ask_more(struct ucx_read *open)
     if (reader->flight_bytes > reader->flight_max) {
         reader->flight_max = reader->flight_bytes;
     }
-    if (slot->direct == NULL && slot->buffer == NULL) {
+    bool needs_buffer = slot->direct == NULL && !slot->peer->in_parts;
+    if (needs_buffer && slot->buffer == NULL) {
         slot->buffer = malloc(ucx->chunk_bytes);
     }
-    if (slot->direct == NULL && slot->buffer == NULL) {
+    if (needs_buffer && slot->buffer == NULL) {
         slot->status = WF_NO_MEMORY;
         snprintf(slot->text, sizeof slot->text, "no memory for a chunk of %u bytes",
                  ucx->chunk_bytes);

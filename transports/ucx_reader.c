@@ -45,7 +45,7 @@ struct ucx_slot *ucx_slot_take(struct ucx *ucx)
     slot->offer = NULL;
     slot->status = WF_OK;
     slot->text[0] = '\0';
-    slot->wire_bytes = slot->slice_count = slot->body_len = 0;
+    slot->wire_bytes = slot->slice_count = slot->body_len = slot->placed = 0;
     return slot;
 }
 
@@ -105,6 +105,7 @@ void ucx_slot_request(struct ucx_slot *slot)
     struct ucx_head head = {
         .kind = UCX_CHUNK,
         .lane = (uint8_t)(peer->next_lane++ % ucx->lanes),
+        .in_parts = peer->in_parts,
         .count = slot->slice_count,
         .timeout_ms = (uint32_t)(left_ms < UCX_REQUEST_MS_MAX ? left_ms : UCX_REQUEST_MS_MAX),
         .tag = (uint64_t)slot->generation << 32 | slot->index,
@@ -147,6 +148,25 @@ void ucx_slots_request(struct ucx *ucx)
 /* --- what arrives (UCX's callbacks: record only) -----------------------------------------------
  */
 
+/* A small answer, or a part of a large one: placed where it belongs from where UCX has it. Of a
+ * read that draws to its end nothing is written. */
+static enum wf_status take_part(struct ucx_slot *slot, const struct ucx_head *head,
+                                const void *data, size_t len)
+{
+    uint32_t left = slot->wire_bytes - slot->placed;
+    bool fits = len > 0 && len <= left && head->offset <= slot->wire_bytes - len;
+    bool is_wanted = slot->peer->in_parts || len == slot->wire_bytes;
+    if (!fits || !is_wanted ||
+        (!slot->read->draining && !ucx_read_place(slot, head->offset, data, (uint32_t)len))) {
+        snprintf(slot->text, sizeof slot->text,
+                 "the source sent %zu bytes at %u of a chunk of %u of which %u were there", len,
+                 head->offset, slot->wire_bytes, slot->placed);
+        return WF_PROTOCOL;
+    }
+    slot->placed += (uint32_t)len;
+    return slot->placed == slot->wire_bytes ? WF_OK : WF_AGAIN;
+}
+
 static ucs_status_t record_data(struct ucx *ucx, const struct ucx_head *head, void *data,
                                 size_t len, bool is_offer)
 {
@@ -156,9 +176,10 @@ static ucs_status_t record_data(struct ucx *ucx, const struct ucx_head *head, vo
         memcmp(slot->peer->handle.life, head->source, UCX_LIFE_BYTES) != 0) {
         return UCS_OK; /* nobody waits for it any more */
     }
-    ucs_status_t verdict = UCS_OK;
     if (head->status == WF_TIMED_OUT) {
         slot->state = UCX_SLOT_QUEUED;
+        slot->generation++; /* what was sent of it does not count */
+        slot->placed = 0;
     } else if (head->status != WF_OK) {
         slot->state = UCX_SLOT_ARRIVED;
         slot->status = WF_REFUSED;
@@ -167,21 +188,26 @@ static ucs_status_t record_data(struct ucx *ucx, const struct ucx_head *head, vo
                        : len < 200 ? len
                                    : 200),
                  (const char *)data);
-    } else if (len != slot->wire_bytes) {
+    } else if (is_offer && (len != slot->wire_bytes || slot->peer->in_parts)) {
         slot->state = UCX_SLOT_ARRIVED;
         slot->status = WF_PROTOCOL;
-        snprintf(slot->text, sizeof slot->text, "the source sent %zu bytes of a chunk of %u", len,
-                 slot->wire_bytes);
+        snprintf(slot->text, sizeof slot->text, "the source offers %zu bytes of a chunk of %u%s",
+                 len, slot->wire_bytes, slot->peer->in_parts ? " that was asked for in parts" : "");
     } else if (is_offer) {
         slot->state = UCX_SLOT_OFFERED;
         slot->offer = data;
-        verdict = UCS_INPROGRESS;
+        ucx_slot_event(slot);
+        return UCS_INPROGRESS;
     } else {
+        enum wf_status status = take_part(slot, head, data, len);
+        if (status == WF_AGAIN) {
+            return UCS_OK;
+        }
         slot->state = UCX_SLOT_ARRIVED;
-        memcpy(slot->direct != NULL ? slot->direct : slot->buffer, data, len);
+        slot->status = status;
     }
     ucx_slot_event(slot);
-    return verdict;
+    return UCS_OK;
 }
 
 static ucs_status_t record(void *argument, const void *header, size_t header_len, void *data,
@@ -333,6 +359,7 @@ static void reset_slots(struct ucx *ucx)
             ucx_slot_event(slot);
         } else {
             slot->generation++;
+            slot->placed = 0;
             slot->status = WF_OK;
             slot->state = UCX_SLOT_QUEUED;
         }

@@ -102,6 +102,17 @@ static bool is_repeated(const struct ucx_selected *selected, unsigned index)
     return i < index;
 }
 
+bool ucx_selected_is_bulk(const struct ucx_selected *selected, const char *transport)
+{
+    unsigned of_it = 0, others = 0;
+    for (unsigned i = 0; i < selected->lanes; i++) {
+        bool same = strcmp(selected->lane[i].transport, transport) == 0;
+        of_it += selected->lane[i].bulk && same;
+        others += selected->lane[i].bulk && !same;
+    }
+    return of_it > 0 && others == 0;
+}
+
 bool ucx_selected_is_listed(const char *list, const char *text)
 {
     size_t len = strlen(text);

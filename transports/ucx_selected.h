@@ -25,6 +25,8 @@ struct ucx_selected {
 };
 
 struct ucx_selected ucx_selected_parse(const char *text);
+/* Whether every lane that moves large messages is of this transport, and there is one. */
+bool ucx_selected_is_bulk(const struct ucx_selected *selected, const char *transport);
 /* "rc_mlx5/mlx5_0:1 (one-sided)", "tcp/eth0", "something unknown". */
 void ucx_selected_text(const struct ucx_selected *selected, char *text_out, size_t room);
 /* Whether `list`, "first; text; another", has `text` behind its first part. */

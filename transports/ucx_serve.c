@@ -88,8 +88,8 @@ static void answer_opened(struct ucx_client *client, const struct ucx_head *to,
     ucx_say(&client->ucx->source.worker, client->eps[0], UCX_AM_TO_READER, &head, body, len);
 }
 
-static void answer(struct ucx_client *client, const struct ucx_head *to, uint8_t kind,
-                   enum wf_status status, const char *why)
+void ucx_answer(struct ucx_client *client, const struct ucx_head *to, uint8_t kind,
+                enum wf_status status, const char *why)
 {
     struct ucx_head head = *to;
     head.kind = kind;
@@ -156,8 +156,8 @@ static void welcome(struct ucx *ucx, const struct ucx_note *note)
     if (client == NULL) {
         return;
     }
-    answer(client, head, UCX_WELCOME, is_me ? WF_OK : WF_STALE,
-           "the handle belongs to an earlier life of this process");
+    ucx_answer(client, head, UCX_WELCOME, is_me ? WF_OK : WF_STALE,
+               "the handle belongs to an earlier life of this process");
     if (!is_me) {
         ucx_client_cut(client, false);
     }
@@ -166,7 +166,7 @@ static void welcome(struct ucx *ucx, const struct ucx_note *note)
 /* --- regions -----------------------------------------------------------------------------------
  */
 
-static struct ucx_region *find_region(struct ucx *ucx, uint64_t id)
+struct ucx_region *ucx_region_find(struct ucx *ucx, uint64_t id)
 {
     struct ucx_region *region = ucx->source.regions;
     while (region != NULL && region->id != id) {
@@ -177,7 +177,7 @@ static struct ucx_region *find_region(struct ucx *ucx, uint64_t id)
 
 static void open_region(struct ucx *ucx, struct ucx_client *client, const struct ucx_head *head)
 {
-    const struct ucx_region *region = find_region(ucx, head->region);
+    const struct ucx_region *region = ucx_region_find(ucx, head->region);
     char why[UCX_TEXT_MAX] = "";
     enum wf_status status = WF_OK;
     if (region == NULL) {
@@ -194,13 +194,13 @@ static void open_region(struct ucx *ucx, struct ucx_client *client, const struct
         answer_opened(client, head, region);
         return;
     }
-    answer(client, head, UCX_OPENED, status, why);
+    ucx_answer(client, head, UCX_OPENED, status, why);
 }
 
 /* --- sending -----------------------------------------------------------------------------------
  */
 
-static void give_buffer(struct ucx *ucx, uint8_t *bytes)
+void ucx_buffer_give(struct ucx *ucx, uint8_t *bytes)
 {
     struct ucx_buffer *buffer = (struct ucx_buffer *)bytes;
     if (buffer != NULL) {
@@ -212,7 +212,7 @@ static void give_buffer(struct ucx *ucx, uint8_t *bytes)
 void ucx_send_end(struct ucx_send *send)
 {
     struct ucx_source *source = &send->ucx->source;
-    give_buffer(send->ucx, send->buffer);
+    ucx_buffer_give(send->ucx, send->buffer);
     *send->link = send->next;
     if (send->next != NULL) {
         send->next->link = send->link;
@@ -250,21 +250,22 @@ static void check_sends(struct wf_timer *timer)
     }
 }
 
-static void transmit(struct ucx *ucx, struct ucx_client *client, const struct ucx_note *note,
-                     struct ucx_region *region, const void *bytes, uint8_t *buffer)
+void ucx_transmit(struct ucx_client *client, const struct ucx_note *note,
+                  const struct ucx_body *body)
 {
+    struct ucx *ucx = client->ucx;
     struct ucx_send *send = calloc(1, sizeof *send);
     if (send == NULL) {
-        give_buffer(ucx, buffer);
-        answer(client, &note->head, UCX_DATA, WF_NO_MEMORY, "no memory for a send's record");
+        ucx_buffer_give(ucx, body->buffer);
+        ucx_answer(client, &note->head, UCX_DATA, WF_NO_MEMORY, "no memory for a send's record");
         return;
     }
     *send = (struct ucx_send){.next = ucx->source.sends,
                               .link = &ucx->source.sends,
                               .ucx = ucx,
                               .client = client,
-                              .region = buffer == NULL ? region : NULL,
-                              .buffer = buffer,
+                              .region = body->region,
+                              .buffer = body->buffer,
                               .deadline_ns = note->deadline_ns + UCX_SEND_SLACK_NS};
     if (send->next != NULL) {
         send->next->link = &send->next;
@@ -275,19 +276,20 @@ static void transmit(struct ucx *ucx, struct ucx_client *client, const struct uc
     struct ucx_head head = note->head;
     head.kind = UCX_DATA;
     head.status = WF_OK;
+    head.offset = body->offset;
     memcpy(head.source, ucx->life, UCX_LIFE_BYTES);
     ucx_head_encode(&head, send->head);
+    bool is_eager = head.in_parts || body->len < UCX_RENDEZVOUS_MIN;
     const ucp_request_param_t param = {
         .op_attr_mask =
             UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
-        .flags =
-            head.len_bytes >= UCX_RENDEZVOUS_MIN ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER,
+        .flags = is_eager ? UCP_AM_SEND_FLAG_EAGER : UCP_AM_SEND_FLAG_RNDV,
         .cb.send = sent,
         .user_data = send,
     };
     ucs_status_ptr_t request =
         ucx->library.ucp_am_send_nbx(client->eps[head.lane], UCX_AM_TO_READER, send->head,
-                                     UCX_HEAD_BYTES, bytes, head.len_bytes, &param);
+                                     UCX_HEAD_BYTES, body->bytes, body->len, &param);
     if (!UCS_PTR_IS_PTR(request)) {
         client->failed |= UCS_PTR_IS_ERR(request);
         ucx_send_end(send);
@@ -298,7 +300,7 @@ static void transmit(struct ucx *ucx, struct ucx_client *client, const struct uc
     }
 }
 
-static uint8_t *take_buffer(struct ucx *ucx)
+uint8_t *ucx_buffer_take(struct ucx *ucx)
 {
     struct ucx_source *source = &ucx->source;
     struct ucx_buffer *buffer = source->buffers;
@@ -314,108 +316,32 @@ static uint8_t *take_buffer(struct ucx *ucx)
 /* --- chunks ------------------------------------------------------------------------------------
  */
 
-struct chunk {
-    uint64_t bytes; /* of all slices */
-    struct ucx_region *region;
-    const uint8_t *in_place; /* where they lie, when they need no packing */
-};
-
-/* Walks over the slices; with `into` it packs them there, else it checks them. */
-static enum wf_status walk(struct ucx *ucx, const struct ucx_note *note, uint8_t *into,
-                           struct chunk *chunk_out, struct wf_error *error)
-{
-    struct chunk chunk = {0};
-    const uint8_t *at = note->body;
-    size_t left = note->body_len;
-    for (uint32_t i = 0; i < note->head.count; i++) {
-        struct ucx_slice slice;
-        struct wf_box box;
-        size_t len = ucx_slice_decode(at, left, &slice);
-        struct ucx_region *region = len > 0 ? find_region(ucx, slice.region) : NULL;
-        if (region == NULL) {
-            return wf_error_set(error, WF_INVALID,
-                                len == 0 ? "a request is cut short"
-                                         : "a slice names a region that is not there");
-        }
-        enum wf_status status = ucx_slice_box(&slice, region->len_bytes, &box, error);
-        if (status != WF_OK) {
-            return status;
-        }
-        enum wf_dtype src = (enum wf_dtype)slice.dtype, wire = (enum wf_dtype)slice.wire_dtype;
-        uint64_t elem = wf_dtype_bytes(wire);
-        if (slice.count > (ucx->chunk_bytes - chunk.bytes) / elem) {
-            return wf_error_set(error, WF_INVALID,
-                                "a request is for more than a chunk of %u bytes; use one chunk "
-                                "size in the whole job",
-                                ucx->chunk_bytes);
-        }
-        if (into != NULL) {
-            void *base = (void *)((uintptr_t)into + chunk.bytes - slice.first * elem);
-            wf_copy_box(&box, region->address, src, base, wire,
-                        (struct wf_copy_part){slice.first, slice.count});
-        } else if (note->head.count == 1 && src == wire &&
-                   ucx_box_run(&box, false, elem, slice.first) >= slice.count) {
-            chunk.in_place = region->address + ucx_box_offset(&box, false, slice.first);
-        }
-        chunk.region = region;
-        chunk.bytes += slice.count * elem;
-        at += len;
-        left -= len;
-    }
-    *chunk_out = chunk;
-    return WF_OK;
-}
-
-/* False: there is no buffer to pack it into now. */
-static bool serve_chunk(struct ucx *ucx, struct ucx_client *client, const struct ucx_note *note)
-{
-    struct wf_error error;
-    struct chunk chunk;
-    enum wf_status status = walk(ucx, note, NULL, &chunk, &error);
-    if (status == WF_OK && (chunk.bytes != note->head.len_bytes || chunk.bytes == 0 ||
-                            note->head.lane >= client->lanes)) {
-        status = wf_error_set(&error, WF_INVALID,
-                              "a request for %llu bytes on lane %u of %u names %llu bytes",
-                              (unsigned long long)note->head.len_bytes, note->head.lane,
-                              client->lanes, (unsigned long long)chunk.bytes);
-    }
-    if (status != WF_OK) {
-        answer(client, &note->head, UCX_DATA, status, error.text);
-        return true;
-    }
-    if (chunk.in_place != NULL) {
-        transmit(ucx, client, note, chunk.region, chunk.in_place, NULL);
-        return true;
-    }
-    uint8_t *buffer = take_buffer(ucx);
-    if (buffer == NULL) {
-        return false;
-    }
-    walk(ucx, note, buffer, &chunk, &error);
-    transmit(ucx, client, note, NULL, buffer, buffer);
-    return true;
-}
-
-/* Chunks that waited for a buffer, oldest first. Whose time is over is told so: its reader may want
- * it for longer than a request is kept. */
+/* What waited, oldest first; a reader that takes nothing does not hold up the others. Whose time is
+ * over is told so: its reader may want it for longer than a request is kept. */
 static bool serve_waiting(struct ucx *ucx)
 {
     struct ucx_notes *waiting = &ucx->source.waiting;
     uint64_t now_ns = waiting->first != NULL ? wf_loop_now_ns(ucx->loop) : 0;
     bool any = false;
-    while (waiting->first != NULL) {
-        struct ucx_note *note = waiting->first;
+    bool may_go_on = ucx->source.looked != ucx->source.completed || ucx->source.sends_out == 0;
+    if (waiting->first == NULL || (!may_go_on && waiting->first->deadline_ns > now_ns)) {
+        return false; /* what they wait for comes with the end of a send */
+    }
+    ucx->source.looked = ucx->source.completed;
+    for (uint32_t i = waiting->count; i > 0; i--) {
+        struct ucx_note *note = ucx_notes_take(waiting);
         struct ucx_client *client = find_client(ucx, note->head.reader);
         WF_ASSERT(client != NULL); /* who is cut takes what waits along */
         bool is_late = note->deadline_ns <= now_ns;
-        if (!client->failed && !is_late && !serve_chunk(ucx, client, note)) {
-            break;
+        if (!client->failed && !is_late && !ucx_chunk_serve(client, note)) {
+            ucx_notes_put(waiting, note); /* behind those that were not looked at: order stays */
+            continue;
         }
         if (!client->failed && is_late) {
-            answer(client, &note->head, UCX_DATA, WF_TIMED_OUT, "no buffer came free in time");
+            ucx_answer(client, &note->head, UCX_DATA, WF_TIMED_OUT, "it could not be sent in time");
         }
         client->waiting--;
-        free(ucx_notes_take(waiting));
+        free(note);
         any = true;
     }
     return any;
@@ -427,17 +353,18 @@ static void hear_chunk(struct ucx *ucx, struct ucx_client *client, struct ucx_no
     uint32_t ms =
         note->head.timeout_ms < UCX_REQUEST_MS_MAX ? note->head.timeout_ms : UCX_REQUEST_MS_MAX;
     note->deadline_ns = wf_loop_now_ns(ucx->loop) + (uint64_t)ms * 1000000;
-    if (waiting->first == NULL && serve_chunk(ucx, client, note)) {
+    if (client->waiting == 0 && ucx_chunk_serve(client, note)) {
         return;
     }
     struct ucx_note *kept = client->waiting < UCX_WAITING_MAX
                                 ? ucx_notes_add(waiting, &note->head, note->body, note->body_len)
                                 : NULL;
     if (kept == NULL) {
-        answer(client, &note->head, UCX_DATA, WF_NO_RESOURCE, "too many requests wait");
+        ucx_answer(client, &note->head, UCX_DATA, WF_NO_RESOURCE, "too many requests wait");
         return;
     }
     kept->deadline_ns = note->deadline_ns;
+    kept->cursor = note->cursor;
     client->waiting++;
 }
 

@@ -15,6 +15,7 @@ const struct world_kind *const world_kinds[] = {&world_shm_memfd,
                                                 &world_sim,
 #ifdef WEFT_UCX
                                                 &world_ucx_tcp,
+                                                &world_ucx_rendezvous,
                                                 &world_ucx_posix,
 #endif
                                                 NULL};

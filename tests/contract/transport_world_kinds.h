@@ -6,6 +6,6 @@
 
 extern const struct world_kind world_shm_memfd, world_shm_process, world_fault, world_sim;
 /* Only in builds with UCX. */
-extern const struct world_kind world_ucx_tcp, world_ucx_posix, world_ucx_get;
+extern const struct world_kind world_ucx_tcp, world_ucx_rendezvous, world_ucx_posix, world_ucx_get;
 
 #endif

@@ -84,6 +84,11 @@ static bool open_get(struct world *world)
     return open_ucx(world, "get:tcp");
 }
 
+static bool open_rendezvous(struct world *world)
+{
+    return open_ucx(world, "rndv:tcp");
+}
+
 static bool open_posix(struct world *world)
 {
     return open_ucx(world, "posix");
@@ -134,6 +139,11 @@ const struct world_kind world_ucx_tcp = {.name = "ucx, tcp",
                                          .close = close_ucx,
                                          .kill_source = kill_source,
                                          .run = run_ucx};
+const struct world_kind world_ucx_rendezvous = {.name = "ucx, rendezvous over tcp",
+                                                .open = open_rendezvous,
+                                                .close = close_ucx,
+                                                .kill_source = kill_source,
+                                                .run = run_ucx};
 const struct world_kind world_ucx_get = {.name = "ucx, emulated get over tcp",
                                          .open = open_get,
                                          .close = close_ucx,

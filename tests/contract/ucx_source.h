@@ -16,19 +16,20 @@ struct world;
 pid_t world_ucx_source(const struct world *world);
 
 /* A transport over the transports of UCX that `tls` names; "get:" before them: by one-sided reads,
- * which UCX emulates over TCP. */
+ * which UCX emulates over TCP; "rndv:": large chunks by rendezvous, over TCP too. */
 static inline enum wf_status ucx_test_transport(struct wf_loop *loop, const char *tls,
                                                 struct wf_transport **transport_out,
                                                 struct wf_error *error)
 {
-    bool by_get = strncmp(tls, "get:", 4) == 0;
-    const struct wf_transport_ucx_option option = {"TLS", by_get ? tls + 4 : tls};
+    bool by_get = strncmp(tls, "get:", 4) == 0, whole = strncmp(tls, "rndv:", 5) == 0;
+    const struct wf_transport_ucx_option option = {"TLS", tls + (by_get ? 4 : whole ? 5 : 0)};
     const char *lanes = getenv("WEFT_TEST_UCX_LANES");
     const struct wf_transport_ucx_options options = {
         .transit_bytes = UCX_TEST_TRANSIT,
         .chunk_bytes = UCX_TEST_CHUNK,
         .lanes = lanes != NULL ? (uint32_t)atoi(lanes) : 2,
         .get = by_get ? WF_UCX_GET_ALWAYS : WF_UCX_GET_NATIVE,
+        .whole_chunks = whole,
         .options = &option,
         .option_count = 1};
     return wf_transport_ucx_new(loop, &options, transport_out, error);

@@ -11,7 +11,8 @@
 #include "tests/transports/job_env.h"
 #include "tests/transports/ucx_reading.h"
 
-static const struct world_kind *const kinds[] = {&world_ucx_tcp, &world_ucx_posix};
+static const struct world_kind *const kinds[] = {&world_ucx_tcp, &world_ucx_rendezvous,
+                                                 &world_ucx_posix};
 #define FOR_EACH_KIND(world)                                           \
     for (size_t k_ = 0; k_ < sizeof kinds / sizeof kinds[0]; k_++)     \
         for (bool once_ = (open_world(world, kinds[k_]), true); once_; \
@@ -214,10 +215,10 @@ Test(ucx, a_source_that_does_not_answer_times_out)
 Test(ucx, another_source_is_not_disturbed, .timeout = 60)
 {
     struct world world, other;
-    open_world(&world, &world_ucx_tcp);
+    open_world(&world, &world_ucx_rendezvous);
     memset(&other, 0, sizeof other);
-    other.kind = &world_ucx_tcp;
-    cr_assert(world_ucx_tcp.open(&other));
+    other.kind = &world_ucx_rendezvous;
+    cr_assert(world_ucx_rendezvous.open(&other));
     struct wf_import second;
     cr_assert_eq(import(&world, &other.handle, WORLD_BYTES, &second), WF_OK, "%s",
                  second.error.text);
@@ -250,7 +251,7 @@ Test(ucx, another_source_is_not_disturbed, .timeout = 60)
     turn_for(&world, MS);
     kill(world_ucx_source(&world), SIGCONT);
     world.transport->ops->release_region(world.transport, second.remote);
-    world_ucx_tcp.close(&other);
+    world_ucx_rendezvous.close(&other);
     close_world(&world);
     free(frozen);
     free(whole);
@@ -259,39 +260,14 @@ Test(ucx, another_source_is_not_disturbed, .timeout = 60)
 /* --- readers that die ----------------------------------------------------------------------------
  */
 
-/* Starts a reader of the world's region and waits until it reads. */
-static pid_t start_reader(struct world *world, const char *tls)
-{
-    char bytes[32], under_way;
-    int in[2], out[2];
-    snprintf(bytes, sizeof bytes, "%d", WORLD_BYTES);
-    cr_assert_eq(pipe(in), 0);
-    cr_assert_eq(pipe(out), 0);
-    pid_t pid = fork();
-    if (pid == 0) {
-        dup2(in[0], STDIN_FILENO);
-        dup2(out[1], STDOUT_FILENO);
-        close(in[1]);
-        close(out[0]);
-        const char *program = getenv("WEFT_TEST_UCX_SOURCE");
-        execl(program, program, tls, bytes, "read", (char *)NULL);
-        _exit(1);
-    }
-    close(in[0]);
-    close(out[1]);
-    cr_assert_eq(write(in[1], &world->handle, sizeof world->handle), (ssize_t)sizeof world->handle);
-    cr_assert_eq(read(out[0], &under_way, 1), 1, "the reader does not start");
-    close(in[1]);
-    close(out[0]);
-    return pid;
-}
-
 Test(ucx, a_source_outlives_its_readers, .timeout = 60)
 {
     struct world world;
     FOR_EACH_KIND(&world)
     {
-        const char *tls = world.kind == &world_ucx_tcp ? "tcp" : "posix";
+        const char *tls = world.kind == &world_ucx_tcp          ? "tcp"
+                          : world.kind == &world_ucx_rendezvous ? "rndv:tcp"
+                                                                : "posix";
         for (int i = 0; i < 6; i++) {
             pid_t reader = start_reader(&world, tls);
             turn_for(&world, (uint64_t)i * 7 * MS);
@@ -457,6 +433,7 @@ Test(ucx, a_source_answers_every_damaged_request, .timeout = 60)
         struct ucx_head head = {.kind = UCX_CHUNK,
                                 .lane = (uint8_t)(i % 2),
                                 .count = 2,
+                                .in_parts = i / 2 % 2,
                                 .timeout_ms = 60000,
                                 .tag = UINT64_MAX,
                                 .len_bytes = BYTES};

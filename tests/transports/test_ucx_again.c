@@ -4,48 +4,7 @@
 #include <stdlib.h>
 
 #include "tests/transports/job_env.h"
-#include "tests/transports/ucx_reading.h"
-
-/* --- a source in the reader's own transport ----------------------------------------------------
- */
-
-/* Its packing buffers are the test's to give. */
-struct own_source {
-    struct world world;
-    uint8_t *memory, *target;
-    struct wf_handle handle;
-    struct wf_remote *remote;
-    struct reading reading;
-};
-enum { OWN_BYTES = 64000 };
-
-static void open_own(struct own_source *own)
-{
-    struct wf_error error;
-    struct wf_import got;
-    open_world(&own->world, &world_ucx_tcp);
-    own->memory = malloc(OWN_BYTES);
-    own->target = malloc(OWN_BYTES);
-    for (uint64_t i = 0; i < OWN_BYTES; i++) {
-        own->memory[i] = world_byte(i);
-    }
-    const struct wf_region region = {
-        .memory = WF_MEMORY_HOST, .address = own->memory, .len_bytes = OWN_BYTES};
-    struct wf_transport *t = own->world.transport;
-    cr_assert_eq(t->ops->export_region(t, &region, &own->handle, &error), WF_OK, "%s", error.text);
-    cr_assert_eq(import(&own->world, &own->handle, OWN_BYTES, &got), WF_OK, "%s", got.error.text);
-    own->remote = got.remote;
-}
-
-static void close_own(struct own_source *own)
-{
-    struct wf_transport *t = own->world.transport;
-    t->ops->release_region(t, own->remote);
-    t->ops->withdraw_region(t, &own->handle);
-    close_world(&own->world);
-    free(own->memory);
-    free(own->target);
-}
+#include "tests/transports/ucx_own.h"
 
 /* Every second byte: the source has to pack it. */
 static void start_packed(struct own_source *own)
@@ -165,10 +124,10 @@ Test(ucx_again, a_read_without_credits_goes_on_after_the_barrier, .timeout = 60)
     struct world world, other;
     struct wf_import second;
     struct reading slow, good;
-    open_world(&world, &world_ucx_tcp);
+    open_world(&world, &world_ucx_rendezvous);
     memset(&other, 0, sizeof other);
-    other.kind = &world_ucx_tcp;
-    cr_assert(world_ucx_tcp.open(&other));
+    other.kind = &world_ucx_rendezvous;
+    cr_assert(world_ucx_rendezvous.open(&other));
     cr_assert_eq(import(&world, &other.handle, WORLD_BYTES, &second), WF_OK, "%s",
                  second.error.text);
     uint8_t *frozen = malloc(WORLD_BYTES), *whole = malloc(WORLD_BYTES);
@@ -196,7 +155,7 @@ Test(ucx_again, a_read_without_credits_goes_on_after_the_barrier, .timeout = 60)
     check_bytes(whole, 0, WORLD_BYTES);
     kill(world_ucx_source(&world), SIGCONT);
     world.transport->ops->release_region(world.transport, second.remote);
-    world_ucx_tcp.close(&other);
+    world_ucx_rendezvous.close(&other);
     close_world(&world);
     free(frozen);
     free(whole);

@@ -9,10 +9,11 @@ Test(ucx_frames, a_head_survives)
 {
     struct ucx_head head = {.kind = UCX_CHUNK,
                             .lane = 3,
-
+                            .in_parts = 1,
                             .status = 42,
                             .count = 7,
                             .timeout_ms = 5000,
+                            .offset = 122880,
                             .tag = UINT64_C(0x0123456789abcdef),
                             .region = 9,
                             .len_bytes = UINT64_C(1) << 40};
@@ -25,7 +26,8 @@ Test(ucx_frames, a_head_survives)
     cr_assert(ucx_head_decode(bytes, sizeof bytes, &got));
     cr_assert_eq(got.kind, head.kind);
     cr_assert_eq(got.lane, head.lane);
-
+    cr_assert_eq(got.in_parts, 1);
+    cr_assert_eq(got.offset, head.offset);
     cr_assert_eq(got.status, head.status);
     cr_assert_eq(got.count, head.count);
     cr_assert_eq(got.timeout_ms, head.timeout_ms);

@@ -4,7 +4,10 @@
 #define WEFT_TESTS_TRANSPORTS_UCX_READING_H
 
 #include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/contract/transport_world.h"
 #include "tests/contract/transport_world_kinds.h"
@@ -139,6 +142,33 @@ static inline void turn_for(struct world *world, uint64_t ns)
     while (wf_loop_now_ns(world->loop) < until_ns) {
         wf_loop_turn(world->loop);
     }
+}
+
+/* Starts a reader of the world's region and waits until it reads. */
+static inline pid_t start_reader(struct world *world, const char *tls)
+{
+    char bytes[32], under_way;
+    int in[2], out[2];
+    snprintf(bytes, sizeof bytes, "%d", WORLD_BYTES);
+    cr_assert_eq(pipe(in), 0);
+    cr_assert_eq(pipe(out), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(in[0], STDIN_FILENO);
+        dup2(out[1], STDOUT_FILENO);
+        close(in[1]);
+        close(out[0]);
+        const char *program = getenv("WEFT_TEST_UCX_SOURCE");
+        execl(program, program, tls, bytes, "read", (char *)NULL);
+        _exit(1);
+    }
+    close(in[0]);
+    close(out[1]);
+    cr_assert_eq(write(in[1], &world->handle, sizeof world->handle), (ssize_t)sizeof world->handle);
+    cr_assert_eq(read(out[0], &under_way, 1), 1, "the reader does not start");
+    close(in[1]);
+    close(out[0]);
+    return pid;
 }
 
 #endif
