@@ -197,6 +197,8 @@ extern const struct wf_engine *const wf_engines[]; /* NULL-terminated */
 extern const struct wf_engine wf_engine_hf, wf_engine_megatron, wf_engine_fsdp, wf_engine_vllm,
     wf_engine_sglang;
 
+/* The name of a parameter of the role anywhere in the model, or NULL. */
+const char *wf_engine_find_role(const struct wf_model *model, const char *role);
 /* For trainers, whose tensors are not quantised: UNSUPPORTED where the model's config says that its
  * weights are. */
 enum wf_status wf_engine_refuse_quantised(const struct wf_model *model, struct wf_error *error);

@@ -154,15 +154,13 @@ static const char *const not_planned[] = {"router", "kv_a", "gdn_conv", "qkv", "
 
 static enum wf_status check_plan(const struct wf_model *model, struct wf_error *error)
 {
-    for (uint32_t i = 0; i < model->param_count; i++) {
-        const char *role = model->family->rows[model->params[i].row].role;
-        for (size_t k = 0; k < sizeof not_planned / sizeof not_planned[0]; k++) {
-            if (strcmp(role, not_planned[k]) == 0) {
-                return wf_error_set(error, WF_UNSUPPORTED,
-                                    "tp: the tensor-parallel plan is known for dense models only, "
-                                    "and this one has %s",
-                                    model->params[i].name);
-            }
+    for (size_t i = 0; i < sizeof not_planned / sizeof not_planned[0]; i++) {
+        const char *name = wf_engine_find_role(model, not_planned[i]);
+        if (name) {
+            return wf_error_set(error, WF_UNSUPPORTED,
+                                "tp: the tensor-parallel plan is known for dense models only, and "
+                                "this one has %s",
+                                name);
         }
     }
     return WF_OK;

@@ -203,17 +203,6 @@ static enum wf_status chunks(const struct wf_model *model, const struct wf_recip
 
 /* --- what no row says ------------------------------------------------------------------------ */
 
-/* A parameter of the role in any layer, or NULL. */
-static const char *find_role(const struct wf_model *model, const char *role)
-{
-    for (uint32_t i = 0; i < model->param_count; i++) {
-        if (strcmp(model->family->rows[model->params[i].row].role, role) == 0) {
-            return model->params[i].name;
-        }
-    }
-    return NULL;
-}
-
 static bool is_at_least(const struct wf_recipe *recipe, const char *series)
 {
     const char *const *at = versions;
@@ -227,14 +216,15 @@ static enum wf_status check_heads(const struct wf_model *model, const struct wf_
                                   struct wf_error *error)
 {
     uint64_t nk = wf_model_size(model, "nk"), gk = wf_model_size(model, "gk");
-    bool grouped = find_role(model, "k") || find_role(model, "qkv");
+    bool grouped = wf_engine_find_role(model, "k") || wf_engine_find_role(model, "qkv");
     if (grouped && nk > 0 && nk % recipe->tp != 0 && recipe->tp % nk != 0) {
         return wf_error_set(error, WF_INVALID,
                             "%" PRIu64 " KV heads cannot be divided over tp=%" PRIu32
                             " (neither divides the other)",
                             nk, recipe->tp);
     }
-    const char *lightning = find_role(model, "g_norm"), *gdn = find_role(model, "gdn_conv");
+    const char *lightning = wf_engine_find_role(model, "g_norm"),
+               *gdn = wf_engine_find_role(model, "gdn_conv");
     if (lightning && wf_model_size(model, "ng") % recipe->tp != 0) {
         return wf_error_set(error, WF_INVALID,
                             "%s: %" PRIu64 " groups of its norm cannot be divided over "
@@ -252,7 +242,8 @@ static enum wf_status check_heads(const struct wf_model *model, const struct wf_
 static enum wf_status check(const struct wf_model *model, const struct wf_recipe *recipe,
                             struct wf_error *error)
 {
-    const char *router = find_role(model, "router"), *gate = find_role(model, "shared_router");
+    const char *router = wf_engine_find_role(model, "router"),
+               *gate = wf_engine_find_role(model, "shared_router");
     if (router && recipe->own[OWN_NAMES] == NAMES_LOCAL &&
         recipe->own[OWN_EXPERTS] != EXPERTS_SEQUENTIAL) {
         return wf_error_set(error, WF_UNSUPPORTED,
@@ -266,8 +257,9 @@ static enum wf_status check(const struct wf_model *model, const struct wf_recipe
                             gate);
     }
     /* transformer/mla_qk_norm_config.py: a norm before linear_q_proj that no checkpoint has. */
-    const char *q =
-        find_role(model, "kv_a") && !find_role(model, "q_a") ? find_role(model, "q") : NULL;
+    const char *q = wf_engine_find_role(model, "kv_a") && !wf_engine_find_role(model, "q_a")
+                        ? wf_engine_find_role(model, "q")
+                        : NULL;
     if (q && is_at_least(recipe, "0.20")) {
         return wf_error_set(error, WF_UNSUPPORTED,
                             "%s: without q_lora_rank Megatron 0.20 adds "
@@ -275,7 +267,7 @@ static enum wf_status check(const struct wf_model *model, const struct wf_recipe
                             "of the model gives; use version=0.16",
                             q);
     }
-    const char *indexer = find_role(model, "indexer_k");
+    const char *indexer = wf_engine_find_role(model, "indexer_k");
     if (indexer && (!is_at_least(recipe, "0.20") || recipe->own[OWN_NAMES] == NAMES_LOCAL)) {
         return wf_error_set(error, WF_UNSUPPORTED,
                             "%s: sparse attention is known of Megatron 0.20 with names=te only; "

@@ -39,6 +39,22 @@ enum wf_status wf_engine_check(const struct wf_model *model, const struct wf_rec
     return status;
 }
 
+const char *wf_engine_find_role(const struct wf_model *model, const char *role)
+{
+    for (uint32_t s = 0; s <= model->family->stack_count; s++) {
+        uint32_t stack = s == model->family->stack_count ? WF_NONE : s;
+        uint32_t row = wf_family_find_row(model->family, stack, role, strlen(role));
+        uint32_t members = stack == WF_NONE ? 1 : wf_model_stack_count(model, stack);
+        for (uint32_t i = 0; i < members && row != WF_NONE; i++) {
+            uint32_t param = wf_model_param(model, stack, stack == WF_NONE ? WF_NONE : i, row, 0);
+            if (param != WF_NONE) {
+                return model->params[param].name;
+            }
+        }
+    }
+    return NULL;
+}
+
 enum wf_status wf_engine_refuse_quantised(const struct wf_model *model, struct wf_error *error)
 {
     static const char *const sizes[] = {"fp8", "mxfp4", "packed"};
