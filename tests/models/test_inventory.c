@@ -197,3 +197,22 @@ Test(inventory, mxfp4_holds_blocks)
     wf_layout_free(layout);
     wf_model_free(model);
 }
+
+/* Weights that are packed in a way that no table says: the inventory is the unpacked model's, and
+ * no layout is given. */
+Test(inventory, packed_weights_have_no_layout)
+{
+    static const char *const specs[] = {"hf", "vllm:tp=2", "sglang:tp=2", "megatron:tp=2"};
+    uint64_t params = 0;
+    struct wf_model *model = read_model("Kimi-K2.5", true, &params);
+    for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
+        struct wf_recipe recipe;
+        struct wf_layout *layout = NULL;
+        struct wf_error error = {0};
+        cr_assert_eq(wf_recipe_parse(specs[i], NULL, &recipe, &error), WF_OK, "%s", error.text);
+        cr_expect_eq(wf_layout_derive(model, &recipe, 0, &layout, &error), WF_UNSUPPORTED, "%s",
+                     specs[i]);
+        cr_expect(strstr(error.text, "packed"), "%s: %s", specs[i], error.text);
+    }
+    wf_model_free(model);
+}
