@@ -14,12 +14,17 @@
 #define LAYERS_MARK "{layers}"
 #define NUMBER_MARK "{i}"
 
-enum { DIGITS_MAX = 10 };
+enum { DIGITS_MAX = 10, PREFETCH_AHEAD = 16 };
+#define TO_NUL SIZE_MAX
 
 /* A row in one place. */
 struct run {
     uint32_t row, stack, index;
     uint32_t experts; /* 0: the row has none */
+    /* Its name: the place's prefix if it has one, `before`, the expert's number, `after`. */
+    const char *before, *after;
+    size_t before_len, after_len;
+    bool prefixed;
     struct wf_param shape;
 };
 
@@ -35,6 +40,7 @@ struct builder {
     struct run *runs;
     size_t run_count, run_room;
     uint64_t elements, params, text_bytes;
+    uint64_t *hashes; /* of the names */
     /* The name's beginning in this place, up to and with the number. */
     char prefix[WF_NAME_MAX];
     size_t prefix_len;
@@ -77,26 +83,34 @@ static size_t write_number(uint64_t number, char *out)
     return count;
 }
 
-/* Writes the name of a run's parameter behind the prefix; returns its end, past the NUL. */
+/* Finds the parts of a run's name once for all its parameters. */
+static void split_name(const struct wf_family_row *row, struct run *run)
+{
+    run->prefixed = has_prefix(row);
+    run->before = row->name + (run->prefixed ? strlen(LAYERS_MARK) : 0);
+    const char *mark = strstr(run->before, EXPERT_MARK);
+    const char *end = run->before + strlen(run->before);
+    run->before_len = (size_t)((mark ? mark : end) - run->before);
+    run->after = mark ? mark + strlen(EXPERT_MARK) : end;
+    run->after_len = (size_t)(end - run->after);
+}
+
+/* Writes the name of a run's parameter behind the prefix; returns its end, the NUL. */
 static char *write_name(const struct builder *b, const struct run *run, uint32_t expert, char *out)
 {
-    const struct wf_family_row *row = &b->model->family->rows[run->row];
-    const char *rest = row->name;
-    if (has_prefix(row)) {
-        rest += strlen(LAYERS_MARK);
+    if (run->prefixed) {
         memcpy(out, b->prefix, b->prefix_len);
         out += b->prefix_len;
     }
+    memcpy(out, run->before, run->before_len);
+    out += run->before_len;
     if (run->experts) {
-        const char *mark = strstr(rest, EXPERT_MARK);
-        memcpy(out, rest, (size_t)(mark - rest));
-        out += mark - rest;
         out += write_number(expert, out);
-        rest = mark + strlen(EXPERT_MARK);
     }
-    size_t len = strlen(rest) + 1;
-    memcpy(out, rest, len);
-    return out + len;
+    memcpy(out, run->after, run->after_len);
+    out += run->after_len;
+    *out = '\0';
+    return out;
 }
 
 /* The module of a row here, of expert 0 where it has experts: "model.layers.0.mlp.gate_proj". */
@@ -104,6 +118,7 @@ static bool is_excluded(const struct place *place)
 {
     char name[2 * WF_NAME_MAX + DIGITS_MAX];
     struct run run = {.row = place->row, .stack = place->at.stack, .experts = place->experts};
+    split_name(&place->at.model->family->rows[place->row], &run);
     (void)write_name(place->builder, &run, 0, name);
     char *dot = strrchr(name, '.');
     if (dot) {
@@ -224,6 +239,7 @@ static enum wf_status add_run(struct builder *b, uint32_t row, const struct wf_m
     }
     struct run *run = &b->runs[b->run_count];
     *run = (struct run){.row = row, .stack = at->stack, .index = at->index, .experts = experts};
+    split_name(r, run);
     enum wf_status status = shape_row(b, run, &place, error);
     if (status == WF_OK) {
         status = count_run(b, run, error);
@@ -296,17 +312,64 @@ static enum wf_status add_rows(struct builder *b, struct wf_error *error)
     return status;
 }
 
+/* The slot of a name (of `len` bytes, or TO_NUL): where it stands, or the free one where it would.
+ * A slot is the upper half of
+ * the name's hash and the parameter's number. */
+static uint64_t *find_slot(const struct wf_model *model, const char *name, size_t len,
+                           uint64_t hash)
+{
+    const struct wf_model_memory *memory = wf_memory(model);
+    for (uint32_t at = (uint32_t)hash & memory->slot_mask;; at = (at + 1) & memory->slot_mask) {
+        uint64_t *slot = &memory->slots[at];
+        uint32_t param = (uint32_t)*slot;
+        if (param == WF_NONE) {
+            return slot;
+        }
+        const char *known = *slot >> 32 == hash >> 32 ? model->params[param].name : NULL;
+        size_t known_len = known ? strlen(known) : 0;
+        if (known && known_len == (len == TO_NUL ? strlen(name) : len) &&
+            memcmp(known, name, known_len) == 0) {
+            return slot;
+        }
+    }
+}
+
 static char *add_param(struct builder *b, const struct run *run, uint32_t expert, char *text)
 {
     struct wf_model *model = b->model;
-    struct wf_param *param = &model->params[model->param_count++];
+    uint32_t index = model->param_count++;
+    struct wf_param *param = &model->params[index];
     *param = run->shape;
     param->name = text;
     param->row = run->row;
     param->stack = run->stack;
     param->index = run->index;
     param->expert = run->experts ? expert : WF_NONE;
-    return write_name(b, run, expert, text);
+    char *end = write_name(b, run, expert, text);
+    b->hashes[index] = wf_hash_bytes(text, (size_t)(end - text));
+    return end + 1;
+}
+
+/* The table is larger than a cache: each slot is asked for some names before it is needed. */
+static enum wf_status index_names(struct builder *b, struct wf_error *error)
+{
+    struct wf_model *model = b->model;
+    struct wf_model_memory *memory = wf_memory(model);
+    for (uint32_t i = 0; i < model->param_count; i++) {
+        if (i + PREFETCH_AHEAD < model->param_count) {
+            __builtin_prefetch(
+                &memory->slots[(uint32_t)b->hashes[i + PREFETCH_AHEAD] & memory->slot_mask], 1);
+        }
+        const char *name = model->params[i].name;
+        uint64_t *slot = find_slot(model, name, TO_NUL, b->hashes[i]);
+        if ((uint32_t)*slot != WF_NONE) {
+            return wf_error_set(error, WF_INVALID,
+                                "two rows of the family %s give a parameter the name %s",
+                                model->family->name, name);
+        }
+        *slot = b->hashes[i] >> 32 << 32 | i;
+    }
+    return WF_OK;
 }
 
 static struct wf_param_entry *entry_of(const struct wf_model *model, uint32_t row, uint32_t stack,
@@ -344,34 +407,6 @@ static const char *add_params(struct builder *b, struct wf_error *error)
         }
     }
     return text;
-}
-
-/* The slot of a name: where it stands, or the free one where it would. */
-static uint32_t *find_slot(const struct wf_model *model, const char *name, size_t len)
-{
-    const struct wf_model_memory *memory = wf_memory(model);
-    uint32_t slot = (uint32_t)wf_hash_bytes(name, len) & memory->slot_mask;
-    for (;; slot = (slot + 1) & memory->slot_mask) {
-        uint32_t param = memory->slots[slot];
-        if (param == WF_NONE || (strlen(model->params[param].name) == len &&
-                                 memcmp(model->params[param].name, name, len) == 0)) {
-            return &memory->slots[slot];
-        }
-    }
-}
-
-static enum wf_status index_names(struct wf_model *model, struct wf_error *error)
-{
-    for (uint32_t i = 0; i < model->param_count; i++) {
-        uint32_t *slot = find_slot(model, model->params[i].name, strlen(model->params[i].name));
-        if (*slot != WF_NONE) {
-            return wf_error_set(error, WF_INVALID,
-                                "two rows of the family %s give a parameter the name %s",
-                                model->family->name, model->params[i].name);
-        }
-        *slot = i;
-    }
-    return WF_OK;
 }
 
 /* The family's name, its sizes, and every parameter: name, type, shape. */
@@ -424,16 +459,16 @@ static enum wf_status build(struct builder *b, struct wf_error *error)
     memory->slots = malloc(slots * sizeof *memory->slots);
     memory->entries = malloc(entries * sizeof *memory->entries);
     model->params = malloc((b->params + 1) * sizeof *model->params);
-    if (!memory->names || !memory->slots || !memory->entries || !model->params) {
+    b->hashes = malloc((b->params + 1) * sizeof *b->hashes);
+    if (!b->hashes || !memory->names || !memory->slots || !memory->entries || !model->params) {
         return wf_error_set(error, WF_NO_MEMORY, "no memory for an inventory");
     }
     memset(memory->slots, 0xff, slots * sizeof *memory->slots);
     memset(memory->entries, 0xff, entries * sizeof *memory->entries);
     memory->slot_mask = slots - 1;
     model->param_count = 0;
-    const char *names_end = add_params(b, error);
-    hash_model(b, names_end);
-    return index_names(model, error);
+    hash_model(b, add_params(b, error));
+    return index_names(b, error);
 }
 
 enum wf_status wf_model_build(struct wf_model *model, struct wf_error *error)
@@ -441,6 +476,7 @@ enum wf_status wf_model_build(struct wf_model *model, struct wf_error *error)
     struct builder b = {.model = model};
     enum wf_status status = build(&b, error);
     free(b.runs);
+    free(b.hashes);
     return status;
 }
 
@@ -530,7 +566,7 @@ enum wf_status wf_model_with_layers(const struct wf_model *model, uint64_t layer
 
 uint32_t wf_model_find(const struct wf_model *model, const char *name, size_t len)
 {
-    return *find_slot(model, name, len);
+    return (uint32_t)*find_slot(model, name, len, wf_hash_bytes(name, len));
 }
 
 uint32_t wf_model_param(const struct wf_model *model, uint32_t stack, uint32_t index, uint32_t row,

@@ -63,7 +63,7 @@ struct wf_model_memory {
     uint32_t places, experts;
     struct wf_excluded excluded;
     char *names;                    /* of all parameters, each with its NUL */
-    uint32_t *slots;                /* hash table over names: parameter or WF_NONE */
+    uint64_t *slots;                /* hash table over names: half a hash, parameter or WF_NONE */
     uint32_t slot_mask;             /* slots are a power of two */
     struct wf_param_entry *entries; /* [row][1 + place]; 0 is outside the stacks */
 };
