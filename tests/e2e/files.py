@@ -15,9 +15,9 @@ from e2e import Watched, Work, check, check_report, child_pid, run, weft
 # Without a margin a slow machine would take the hold for a death; the fill itself waits for nobody.
 JOB = """job: files
 model: {model}
-train: {{spec: "megatron:tp=2"}}
+train: {{spec: "{train}"}}
 infer:
-  - {{name: engines, spec: "vllm:tp=2", mode: in_place}}
+  - {{name: engines, spec: "{infer}", mode: in_place}}
   - {{name: keeper, spec: "hf:", mode: in_place}}
 files: {{folder: versions, keep: 2}}
 policy: {{fill: {fill}}}
@@ -25,10 +25,10 @@ run: {{versions: {versions}}}
 {extra}"""
 
 
-def write_job(work, versions=3, fill="folder", extra=""):
+def write_job(work, versions=3, fill="folder", extra="", train="megatron:tp=2", infer="vllm:tp=2"):
     path = work.path("job.yaml")
     with open(path, "w") as out:
-        out.write(JOB.format(model=work.model, versions=versions, fill=fill, extra=extra))
+        out.write(JOB.format(model=work.model, versions=versions, fill=fill, extra=extra, train=train, infer=infer))
     return path
 
 
@@ -114,6 +114,24 @@ def case_refill():
         check(all(fill["version"].endswith(".3") and fill["bytes"] > 0 for fill in fills), "with the last version")
         check({t["name"] for fill in fills for t in fill["transports"]} == {"folder"}, "by nothing else", fills)
         check(all(v["elements_wrong"] == 0 and v["torn_reads"] == 0 for v in report["versions"] + fills), "all right")
+
+
+def case_families():
+    """Experts, latents and delta nets; some tensors in another dtype than the folder has them."""
+    rows = [
+        ("tiny-deepseek-v3.json", "megatron:tp=1", "vllm:tp=2"),
+        ("tiny-qwen3-next.json", "fsdp:dp=2", "vllm:tp=1"),
+    ]
+    for model, train, infer in rows:
+        with Work(os.path.join(e2e.MODELS, model)) as work:
+
+            def kill(_, pid):
+                os.kill(pid, signal.SIGKILL)
+
+            status, report, text = held(work, write_job(work, train=train, infer=infer), "infer:0,before,flipped,3", kill)
+            check(status == 0 and report["ok"], model, text[-4000:])
+            check([(fill["state"], fill["source"]) for fill in report["fills"]] == [("committed", "folder")],
+                  "filled from the folder", report["fills"])
 
 
 def case_damaged():
