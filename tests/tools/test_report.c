@@ -1,4 +1,5 @@
-/* test_report.c - what a report keeps of what ranks say about their transports. */
+/* test_report.c - what a report keeps of what ranks say about their transports; what makes it good,
+ * and versions of which a trainer was in doubt. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -37,5 +38,75 @@ Test(report, a_rank_that_says_something_else_moves)
     cr_assert_eq(report.selected_count, 2);
     cr_assert_eq(report.selected[0].rank_count, 0);
     cr_assert_eq(report.selected[1].rank_count, 1);
+    wf_report_fini(&report);
+}
+
+enum { ROUNDS_MAX = 4 };
+
+struct round {
+    uint64_t step, counter, state;
+    bool fill;
+};
+
+static void tell(struct wf_report *report, const struct round *round)
+{
+    const struct wf_frame_round_report frame = {.round.version = {1, round->counter, round->step},
+                                                .state = round->state,
+                                                .fill = round->fill};
+    wf_report_round(report, &frame, 0);
+}
+
+/* Of a job of one version. */
+static const struct {
+    const char *name;
+    struct round rounds[ROUNDS_MAX];
+    bool good;
+} rows[] = {
+    {"committed", {{1, 1, WF_REPORT_COMMITTED, false}}, true},
+    {"nothing was heard", {{0}}, false},
+    {"at the second attempt",
+     {{1, 1, WF_REPORT_ABORTED, false}, {1, 1, WF_REPORT_COMMITTED, false}},
+     true},
+    {"a fill afterwards came to nothing",
+     {{1, 1, WF_REPORT_COMMITTED, false}, {1, 1, WF_REPORT_ABORTED, true}},
+     true},
+    {"only a fill was committed: the server before had told of the version",
+     {{1, 1, WF_REPORT_COMMITTED, true}},
+     true},
+    {"given up in the next generation",
+     {{1, 1, WF_REPORT_COMMITTED, false}, {1, 2, WF_REPORT_ABORTED, false}},
+     false},
+};
+
+Test(report, the_newest_attempt_at_a_version_decides)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct wf_report report = {.versions_wanted = 1, .every = 1};
+        for (int r = 0; r < ROUNDS_MAX && rows[i].rounds[r].step > 0; r++) {
+            tell(&report, &rows[i].rounds[r]);
+        }
+        cr_expect_eq(wf_report_ok(&report), rows[i].good, "%s", rows[i].name);
+        wf_report_fini(&report);
+    }
+}
+
+Test(report, a_doubt_is_settled_by_the_next_end_of_an_attempt)
+{
+    const struct round early = {1, 1, WF_REPORT_ABORTED, false};
+    const struct round late = {1, 1, WF_REPORT_COMMITTED, false};
+    const struct wf_version first = {1, 1, 1}, second = {1, 1, 2};
+    struct wf_report report = {.versions_wanted = 2, .every = 1};
+    tell(&report, &early);
+    cr_assert(wf_report_in_doubt(&report, first));
+    cr_assert_not(wf_report_in_doubt(&report, first), "each train rank says it");
+    tell(&report, &late);
+    cr_assert(wf_report_in_doubt(&report, second));
+    wf_report_close_doubts(&report);
+    cr_assert_eq(report.round_count, 3);
+    cr_assert_not(report.rounds[0].in_doubt);
+    cr_assert(report.rounds[1].in_doubt);
+    cr_assert_eq(report.rounds[2].frame.state, WF_REPORT_IN_DOUBT);
+    cr_assert_eq(report.rounds[2].frame.round.version.step, 2);
+    cr_assert_not(wf_report_ok(&report));
     wf_report_fini(&report);
 }

@@ -275,10 +275,17 @@ void wf_report_ratios(const struct wf_report *report, struct wf_samples *samples
     }
 }
 
+/* The newest attempt decides. A fill that came to nothing takes no version back. */
 static bool is_committed(const struct wf_report *report, uint64_t step)
 {
-    const struct wf_report_round *round = newest_round(report, step);
-    return round != NULL && round->frame.state == WF_REPORT_COMMITTED;
+    for (uint32_t i = report->round_count; i-- > 0;) {
+        const struct wf_frame_round_report *frame = &report->rounds[i].frame;
+        if (frame->round.version.step == step &&
+            (!frame->fill || frame->state == WF_REPORT_COMMITTED)) {
+            return frame->state == WF_REPORT_COMMITTED;
+        }
+    }
+    return false;
 }
 
 bool wf_report_ok(const struct wf_report *report)
