@@ -73,9 +73,9 @@
  * attention has as many as query heads. */
 #define LING_KV "(linear * nq + !linear * nk)"
 #define LING_HEADS "nq + 2 * " LING_KV
-#define LING_QKV(role_)                                                                      \
-    role_ "(" LING_HEADS "@0:nq, d) " role_ "(" LING_HEADS "@nq:nq + " LING_KV ", d) " role_ \
-          "(" LING_HEADS "@nq + " LING_KV ":" LING_HEADS ", d)"
+#define LING_QKV(role_, d_)                                                                 \
+    role_ "(" LING_HEADS "@0:nq, " d_ ") " role_ "(" LING_HEADS "@nq:nq + " LING_KV ", " d_ \
+          ") " role_ "(" LING_HEADS "@nq + " LING_KV ":" LING_HEADS ", " d_ ")"
 /* ... and as the vision tower's do. */
 #define VISION_QKV(role_)                                                      \
     role_ "(3 * vn@0:vn, vh / vn) " role_ "(3 * vn@vn:2 * vn, vh / vn) " role_ \
@@ -100,33 +100,34 @@ const struct wf_engine_row wf_vllm_rows[] = {
     FUSED("{dir}qkv_proj.weight", "q k v"),
     FUSED("{dir}qkv_proj.bias", "q_bias k_bias v_bias"),
     FUSED("{dir}qkv_proj." SCALE, "q_scale k_scale v_scale"),
-    FUSED("{name}", LING_QKV("qkv")),
+    FUSED("{name}", LING_QKV("qkv", "d")),
+    FUSED("{name}", LING_QKV("qkv_scale", "d / 128")),
     COLUMNS("o|o_scale"),
     WHOLE("o_bias"),
     ROWS("sinks"),
     /* Scales of the attention of an fp8 model until they are calibrated; the hook removes them.
-     * Attention over latents has none. */
+     * Attention over latents and lightning attention have none. */
     {.name = "{dir}attn.q_scale",
-     .parts = "k_scale",
-     .when = "stage.load",
+     .parts = "k_scale|qkv_scale",
+     .when = "stage.load && !linear",
      .shape = "",
      .dtype = "model",
      .kind = WF_ROW_KEEP},
     {.name = "{dir}attn.k_scale",
-     .parts = "k_scale",
-     .when = "stage.load",
+     .parts = "k_scale|qkv_scale",
+     .when = "stage.load && !linear",
      .shape = "",
      .dtype = "model",
      .kind = WF_ROW_KEEP},
     {.name = "{dir}attn.v_scale",
-     .parts = "k_scale",
-     .when = "stage.load",
+     .parts = "k_scale|qkv_scale",
+     .when = "stage.load && !linear",
      .shape = "",
      .dtype = "model",
      .kind = WF_ROW_KEEP},
     {.name = "{dir}attn.prob_scale",
-     .parts = "k_scale",
-     .when = "stage.load",
+     .parts = "k_scale|qkv_scale",
+     .when = "stage.load && !linear",
      .shape = "",
      .dtype = "model",
      .kind = WF_ROW_KEEP},

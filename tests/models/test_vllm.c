@@ -38,6 +38,11 @@
     "\"num_key_value_heads\": " nk ", \"head_dim\": 64, \"intermediate_size\": " I ", " \
     "\"num_local_experts\": 4, \"num_experts_per_tok\": 2, \"attention_bias\": true, "  \
     "\"tie_word_embeddings\": false, \"quantization_config\": {\"quant_method\": \"mxfp4\"}}"
+#define LING                                                                                 \
+    HEAD("bailing_moe_v2")                                                                   \
+    HEADS "\"num_experts\": 4, \"moe_intermediate_size\": 256, \"num_experts_per_tok\": 2, " \
+          "\"num_shared_experts\": 1, \"first_k_dense_replace\": 4, \"use_qk_norm\": true, " \
+          "\"router_dtype\": \"fp32\"" FP8
 #define LAYER1 "model.layers.1."
 #define EXPERTS1 LAYER1 "mlp.experts.routed_experts."
 
@@ -137,6 +142,14 @@ static const struct {
      "vllm:tp=2,ep=2",
      1,
      {{EXPERTS1 "w2_bias", "2x256", 0, LAYER1 "mlp.experts.2.down_proj.bias", 0}}},
+    {"Ling's fused linear is cut by head, and so are its scales",
+     LING "}",
+     "vllm:tp=4",
+     3,
+     {{LAYER1 "attention.query_key_value.weight", "384x256", 128 * 256,
+       LAYER1 "attention.query_key_value.weight", 5 * 128 * 256},
+      {LAYER1 "attention.query_key_value.weight_scale_inv", "3x2", 4,
+       LAYER1 "attention.query_key_value.weight_scale_inv", 14}}},
     {"a partition says the layers of each stage",
      QWEN("256", ""),
      "vllm:pp=2,partition=1-3",
