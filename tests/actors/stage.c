@@ -413,8 +413,8 @@ bool stage_live_is_right(struct stage *stage)
     for (uint32_t i = 0; i < count; i++) {
         const struct wf_rank *rank = &stage->ranks[i].rank;
         members[i] =
-            (struct wf_plan_member){rank->options.side, rank->options.rank, rank->options.engine,
-                                    rank->layout, host_number(stage, i), NULL};
+            (struct wf_plan_member){rank->options.side, rank->options.rank,    rank->options.engine,
+                                    rank->layout,       host_number(stage, i), NULL};
     }
     struct wf_plan_input input = {stage->model, members, count};
     struct wf_plan *plan;

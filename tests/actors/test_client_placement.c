@@ -128,7 +128,8 @@ Test(placement, a_round_of_a_plan_with_the_old_table_is_refused_by_name)
                   NULL,
               "%s", vote->culprit.reason);
     cr_assert_eq(w.receiver.asked_count, 0, "nothing is read");
-    /* a list that was made before the server heard of it is not planned; the server is told again */
+    /* a list that was made before the server heard of it is not planned; the server is told again
+     */
     send_members(2, by_rule->hash);
     told = &client_expect(&w, WF_FRAME_placement)->placement;
     cr_assert(wf_hash_equal(told->layout, placed));
@@ -179,7 +180,8 @@ Test(placement, tables_that_do_not_fit_are_refused)
     const struct wf_placement short_one = {1, SLOTS, swapped};
     open_world();
     client_join(&w);
-    cr_assert_eq(place(&unknown, "has expert 4 in slot 3 of layer 1: experts are 0 to 3"), WF_INVALID);
+    cr_assert_eq(place(&unknown, "has expert 4 in slot 3 of layer 1: experts are 0 to 3"),
+                 WF_INVALID);
     cr_assert_eq(place(&missing, "has expert 3 in no slot of layer 1: each needs one"), WF_INVALID);
     cr_assert_eq(place(&short_one, "has 4 slots of 1 layers; expected 4 slots"), WF_INVALID);
     cr_assert_eq(w.rank.layout, by_rule);

@@ -162,6 +162,20 @@ Test(job, defaults)
     free(job);
 }
 
+static void check_faults(const struct wf_job_file *job)
+{
+    cr_assert_eq(job->fault_count, 2);
+    cr_assert_eq(job->faults[0].fault.kind, WF_FAULT_FLIP_WIRE);
+    cr_assert_eq(job->faults[0].fault.at, 2);
+    cr_assert_eq(job->faults[0].rank_count, 2);
+    cr_assert_eq(job->faults[0].ranks[1], 3);
+    cr_assert_str_eq(job->faults[0].transport, "ucx");
+    cr_assert_eq(job->faults[0].seed, 9);
+    cr_assert_eq(job->faults[1].fault.per_million, 20);
+    cr_assert_eq(job->faults[1].fault.delay_ns, 5000000);
+    cr_assert_eq(job->faults[1].rank_count, 0);
+}
+
 Test(job, everything_given)
 {
     static const char text[] =
@@ -216,16 +230,7 @@ Test(job, everything_given)
     cr_assert_eq(job->transport.ucx_count, 2);
     cr_assert_str_eq(job->transport.ucx[0].value, "tcp,self");
     cr_assert_str_eq(job->transport.ucx[1].name, "UCX_RNDV_THRESH");
-    cr_assert_eq(job->fault_count, 2);
-    cr_assert_eq(job->faults[0].fault.kind, WF_FAULT_FLIP_WIRE);
-    cr_assert_eq(job->faults[0].fault.at, 2);
-    cr_assert_eq(job->faults[0].rank_count, 2);
-    cr_assert_eq(job->faults[0].ranks[1], 3);
-    cr_assert_str_eq(job->faults[0].transport, "ucx");
-    cr_assert_eq(job->faults[0].seed, 9);
-    cr_assert_eq(job->faults[1].fault.per_million, 20);
-    cr_assert_eq(job->faults[1].fault.delay_ns, 5000000);
-    cr_assert_eq(job->faults[1].rank_count, 0);
+    check_faults(job);
     cr_assert_eq(job->timeouts.round_ns, 7000000000);
     cr_assert_eq(job->timeouts.repeat_ns, 200000000);
     cr_assert_str_eq(job->server.listen, "tcp:127.0.0.1:0");

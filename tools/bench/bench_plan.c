@@ -205,11 +205,9 @@ static enum wf_status run(struct wf_bench *bench, const struct plan_case *row,
     enum { PER_HOST = 8 };
     struct context context = {.plan = NULL};
     struct wf_model *model = NULL;
-    enum wf_status status =
-        wf_model_parse(row->config, strlen(row->config), NULL, &model, error);
+    enum wf_status status = wf_model_parse(row->config, strlen(row->config), NULL, &model, error);
     if (status == WF_OK) {
-        status =
-            wf_plan_job_init(&context.job, model, row->train, &row->infer, 1, PER_HOST, error);
+        status = wf_plan_job_init(&context.job, model, row->train, &row->infer, 1, PER_HOST, error);
     }
     if (status == WF_OK) {
         status = row == &placed ? run_placed(bench, &context.job, error)

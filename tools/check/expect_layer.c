@@ -311,9 +311,8 @@ static uint64_t expert_of(const struct wf_expect_builder *b, const char *layer, 
 {
     unsigned long long index = strtoull(layer + strlen("model.layers."), NULL, 10);
     const uint32_t *table = b->place.slot_experts;
-    return table != NULL && index < b->place.slot_layers
-               ? table[index * slots + slot]
-               : slot % wf_model_size(b->model, "E");
+    return table != NULL && index < b->place.slot_layers ? table[index * slots + slot]
+                                                         : slot % wf_model_size(b->model, "E");
 }
 
 /* w13: of each slot here its expert's gate, then up; w2: down. */

@@ -108,8 +108,7 @@ static void end(struct infer *r, int exit_status)
  * ------------------------------------------------------------------------------------ */
 static void tell_reader(struct infer *r, enum wf_reader_word word)
 {
-    struct wf_reader_frame frame = {
-        .word = word, .step = r->live.step, .table = r->live_table};
+    struct wf_reader_frame frame = {.word = word, .step = r->live.step, .table = r->live_table};
     if (r->linked) {
         r->process.env->ops->send(r->process.env, r->conn, &frame, sizeof frame, -1);
     }
@@ -227,8 +226,7 @@ static bool lookup(void *user, const char *name, struct wf_verify_live *live_out
 
 static enum wf_status open_verify(struct infer *r, struct wf_error *error)
 {
-    struct wf_verify_place place =
-        wf_run_verify_place(r->setup, r->options->rank, r->live_table);
+    struct wf_verify_place place = wf_run_verify_place(r->setup, r->options->rank, r->live_table);
     wf_verify_free(r->verify);
     r->verify = NULL;
     r->verify_table = r->live_table;

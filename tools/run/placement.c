@@ -40,8 +40,7 @@ static enum wf_status take_table(struct json_object *root, struct wf_placement *
     bool list = json_object_is_type(table, json_type_array) && json_object_array_length(table) > 0;
     struct json_object *first = list ? json_object_array_get_idx(table, 0) : NULL;
     if (!json_object_is_type(first, json_type_array) || json_object_array_length(first) == 0) {
-        return wf_error_set(error, WF_INVALID,
-                            "expected a list of layers, each a list of experts");
+        return wf_error_set(error, WF_INVALID, "expected a list of layers, each a list of experts");
     }
     size_t layers = json_object_array_length(table), slots = json_object_array_length(first);
     uint32_t *experts = calloc(layers * slots, sizeof *experts);
@@ -52,8 +51,8 @@ static enum wf_status take_table(struct json_object *root, struct wf_placement *
         .layers = (uint32_t)layers, .slots = (uint32_t)slots, .experts = experts};
     enum wf_status status = WF_OK;
     for (size_t i = 0; i < layers && status == WF_OK; i++) {
-        status = take_row(json_object_array_get_idx(table, i), i, slots, &experts[i * slots],
-                          error);
+        status =
+            take_row(json_object_array_get_idx(table, i), i, slots, &experts[i * slots], error);
     }
     return status;
 }

@@ -30,7 +30,7 @@ struct read_rank {
     uint8_t *map;
     uint64_t map_bytes;
     bool resumed;
-    uint64_t step, table; /* table: of `verify` */
+    uint64_t step, table;          /* table: of `verify` */
     struct wf_reader_frame counts; /* since its last report */
 };
 
@@ -230,8 +230,7 @@ static enum wf_status take_table(struct engine_reader *e, struct read_rank *rank
     struct wf_verify_place place = place_of(e, (uint32_t)(rank - e->ranks), (uint32_t)table);
     struct wf_verify *verify = NULL;
     drain(e);
-    enum wf_status status =
-        wf_verify_open(e->checkpoint, e->setup->model, &place, &verify, error);
+    enum wf_status status = wf_verify_open(e->checkpoint, e->setup->model, &place, &verify, error);
     if (status != WF_OK) {
         return status;
     }

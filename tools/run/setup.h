@@ -24,7 +24,8 @@ struct wf_run_setup {
     bool made;                /* `model` is a configuration: the folder is one of known values */
     struct wf_recipe train;
     struct wf_recipe infer[WF_GROUPS_MAX];
-    struct wf_placement tables[WF_GROUPS_MAX][WF_JOB_PLACEMENTS_MAX]; /* of job.infer's placements */
+    struct wf_placement tables[WF_GROUPS_MAX]
+                              [WF_JOB_PLACEMENTS_MAX]; /* of job.infer's placements */
     uint32_t train_ranks, infer_ranks, engines;
     uint32_t keepers; /* infer groups that keep versions: none or one */
 };
