@@ -110,9 +110,9 @@ struct wf_rank {
     struct wf_rank_options options; /* deep copy where the header says so */
     struct wf_recipe recipe;
     struct wf_layout *layout;
-    struct wf_layout *layouts_before[WF_LAYOUTS_BEFORE]; /* by tables that are over: ring; what was
-                                                            planned with them may point there */
-    uint32_t layout_count;                               /* ever replaced */
+    struct wf_layout **layouts_before; /* by tables that are over, newest last: plans of before have
+                                          them still; the newest few once there is a new plan */
+    uint32_t layouts_before_count;
     struct wf_table *table;                              /* its engine's, or NULL: by rule */
     uint32_t *order;      /* layout tensor -> options.tensors index */
     uint64_t incarnation; /* wall clock seconds and chance: never used twice */

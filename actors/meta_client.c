@@ -251,6 +251,7 @@ static void on_planned(struct wf_meta_client *client, const struct wf_local_msg 
         memcpy(planned->text, local->error.text, sizeof planned->text);
     } else {
         const struct wf_plan *plan = local->agreed->plan;
+        wf_client_place_planned(client);
         planned->input = plan->input_hash;
         planned->edge_sum = wf_plan_edge_sum(plan, o->side, o->rank);
         planned->edges = plan->edge_count;

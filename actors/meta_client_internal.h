@@ -220,6 +220,7 @@ void wf_client_fill_planned(struct wf_meta_client *client, struct wf_local_msg *
 bool wf_client_place_is_stale(const struct wf_meta_client *client);
 /* Votes no, by name. */
 void wf_client_place_refuse(struct wf_meta_client *client, const struct wf_round_key *round);
+void wf_client_place_planned(struct wf_meta_client *client); /* a new plan is in force */
 void wf_client_place_tell(struct wf_meta_client *client); /* the server, if there is a table */
 void wf_client_place_told(struct wf_meta_client *client, const struct wf_frame_placement *frame);
 /* The list has this rank's layout; otherwise the server is told, and the list is of no use. */

@@ -202,6 +202,7 @@ static void on_server(struct wf_meta_client *client)
     if (newer) { /* epochs of another term mean nothing */
         client->planned_epoch = 0;
         client->members_wait = false;
+        wf_tables_fini(&client->tables); /* it tells those that there are */
     }
     client->hello_waits = true;
     /* A report to a new term describes a rank that reads nothing. */

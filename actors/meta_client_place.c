@@ -66,7 +66,8 @@ bool wf_client_place_is_known(struct wf_meta_client *client, const struct wf_fra
             peer->incarnation != rank->incarnation) {
             continue;
         }
-        if (!wf_hash_equal(peer->layout, rank->layout->hash)) {
+        bool open = wf_hash_equal(peer->layout, (struct wf_hash){0, 0}); /* it had not joined */
+        if (!open && !wf_hash_equal(peer->layout, rank->layout->hash)) {
             wf_client_place_tell(client);
             return false;
         }
@@ -74,21 +75,40 @@ bool wf_client_place_is_known(struct wf_meta_client *client, const struct wf_fra
     return true;
 }
 
-/* Nobody reads or writes this rank's memory, and nothing of an older table is on its way. */
+/* The plans of before have the layouts of before; there is a new one, which all parts know soon. */
+void wf_client_place_planned(struct wf_meta_client *client)
+{
+    struct wf_rank *rank = client->rank;
+    uint32_t over = rank->layouts_before_count > WF_LAYOUTS_BEFORE
+                        ? rank->layouts_before_count - WF_LAYOUTS_BEFORE
+                        : 0;
+    for (uint32_t i = 0; i < over; i++) {
+        wf_layout_free(rank->layouts_before[i]);
+    }
+    rank->layouts_before_count -= over;
+    memmove(rank->layouts_before, rank->layouts_before + over,
+            rank->layouts_before_count * sizeof(struct wf_layout *));
+}
+
+static void keep_before(struct wf_rank *rank)
+{
+    struct wf_layout **more =
+        realloc(rank->layouts_before, (rank->layouts_before_count + 1) * sizeof(*more));
+    WF_ASSERT(more != NULL);
+    rank->layouts_before = more;
+    more[rank->layouts_before_count++] = rank->layout;
+}
+
+/* Nothing is being written to this rank's memory, nor held that would be. A table that nobody has
+ * planned with yet may be replaced: other ranks of the engine may never have heard of it. */
 static enum wf_status check_quiet(const struct wf_meta_client *client, struct wf_error *error)
 {
-    bool settled = client->state == WF_RANK_NONE ||
-                   (client->state == WF_RANK_FLIPPED && client->host == WF_HOST_SERVING);
+    bool settled = client->state == WF_RANK_NONE || client->state == WF_RANK_FLIPPED;
     if (client->closing) {
         return wf_error_set(error, WF_CLOSED, "the rank has ended");
     }
-    if (!settled || client->busy != WF_RECEIVER_FREE || client->fill.granted ||
-        client->fill.wanted || client->fill_planning) {
+    if (!settled || client->busy != WF_RECEIVER_FREE || client->host == WF_HOST_QUIESCING) {
         return wf_error_set(error, WF_AGAIN, "a round is under way: place experts when it is over");
-    }
-    if (wf_client_place_is_stale(client)) {
-        return wf_error_set(error, WF_AGAIN,
-                            "the table before this one is still being planned with");
     }
     return WF_OK;
 }
@@ -116,9 +136,9 @@ enum wf_status wf_client_place(struct wf_meta_client *client, const struct wf_pl
         wf_table_release(table);
         return status;
     }
-    struct wf_layout **slot = &rank->layouts_before[rank->layout_count++ % WF_LAYOUTS_BEFORE];
-    wf_layout_free(*slot);
-    *slot = rank->layout;
+    /* Whoever fills its engine from this one reads weights that are about to move. */
+    wf_client_fill_drop(client);
+    keep_before(rank);
     rank->layout = layout;
     wf_table_release(rank->table);
     rank->table = table;

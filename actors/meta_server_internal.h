@@ -75,6 +75,7 @@ struct wf_server_rank {
     uint32_t group, group_rank;
     struct wf_hash layout;
     struct wf_table *table; /* infer: of experts, as it said last; NULL: by rule */
+    bool table_said;        /* since the HELLO that brought `layout` */
     uint64_t heard_ns, fenced_ns;
     uint64_t sent_ns;   /* by the rank's clock: its newest heartbeat; 0: its HELLO is newer */
     uint64_t absent_ns; /* when it was last seen to be present no more */

@@ -217,6 +217,7 @@ static void take_hello(struct wf_meta_server *server, struct wf_server_rank *ran
                  strcmp(rank->host, hello->host) != 0 ||
                  !wf_hash_equal(rank->layout, hello->layout);
     server->members_due = server->members_due || moved;
+    rank->table_said = rank->table_said && !moved;
     rank->known = true;
     rank->incarnation = hello->incarnation;
     memcpy(rank->host, hello->host, sizeof rank->host);
@@ -391,6 +392,7 @@ void wf_server_on_joined(struct wf_meta_server *server, struct wf_server_rank *r
         return; /* an answer to an earlier WELCOME */
     }
     bool first = rank->presence == WF_GREETED;
+    rank->table_said = true; /* it would have come before */
     rank->presence = WF_PRESENT;
     if (first) {
         struct wf_culprit who; /* also whom an earlier server fenced, or this one before RECOVER */

@@ -27,6 +27,7 @@ void wf_server_on_placement(struct wf_meta_server *server, struct wf_server_rank
                 !wf_hash_equal(placement->layout, rank->layout);
     wf_table_release(rank->table);
     rank->table = table;
+    rank->table_said = true;
     rank->layout = placement->layout;
     if (news) {
         server->members_due = true;
@@ -97,12 +98,12 @@ static struct wf_table *table_of(const struct wf_meta_server *server,
 struct wf_hash wf_server_place_layout(const struct wf_meta_server *server,
                                       const struct wf_server_rank *rank)
 {
-    if (rank->side != WF_INFER || rank->presence == WF_PRESENT) {
+    if (rank->side != WF_INFER) {
         return rank->layout;
     }
     struct wf_hash table = wf_table_hash(table_of(server, &server->engines[rank->engine]));
     bool same = wf_hash_equal(table, wf_table_hash(rank->table));
-    return same ? rank->layout : (struct wf_hash){0, 0};
+    return same && rank->table_said ? rank->layout : (struct wf_hash){0, 0};
 }
 
 bool wf_server_send_placements(struct wf_meta_server *server, const struct wf_server_rank *rank)

@@ -280,9 +280,10 @@ void wf_rank_free(struct wf_rank *rank)
 #undef CLOSE_PART
     wf_meta_client_free(rank->client);
     wf_layout_free(rank->layout);
-    for (uint32_t i = 0; i < WF_LAYOUTS_BEFORE; i++) {
+    for (uint32_t i = 0; i < rank->layouts_before_count; i++) {
         wf_layout_free(rank->layouts_before[i]);
     }
+    free(rank->layouts_before);
     wf_table_release(rank->table);
     free(rank->order);
     free((void *)rank->options.tensors);

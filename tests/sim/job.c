@@ -15,6 +15,12 @@ static const char model_text[] =
     "\"vocab_size\": 28, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
     "\"head_dim\": 4, \"intermediate_size\": 24, \"tie_word_embeddings\": false, "
     "\"torch_dtype\": \"bfloat16\"}";
+static const char experts_text[] =
+    "{\"model_type\": \"qwen3_moe\", \"hidden_size\": 16, \"num_hidden_layers\": 2, "
+    "\"vocab_size\": 28, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+    "\"head_dim\": 4, \"intermediate_size\": 24, \"num_experts\": 4, "
+    "\"moe_intermediate_size\": 8, \"tie_word_embeddings\": false, "
+    "\"torch_dtype\": \"bfloat16\"}";
 
 void job_fail(struct job *job, const char *format, ...)
 {
@@ -70,11 +76,14 @@ static void build(struct job *job)
     }
     job->store = (struct wf_store){&job_store_ops, job->options.seed % 2 == 0 ? 64 : 1 << 20};
     job->sim = wf_sim_new(job->options.seed, &options);
-    check(wf_model_parse(model_text, strlen(model_text), NULL, &job->model, &error), &error);
+    bool experts = job->options.experts;
+    const char *text = experts ? experts_text : model_text;
+    check(wf_model_parse(text, strlen(text), NULL, &job->model, &error), &error);
     check(wf_recipe_parse("megatron:tp=2,pp=2,vocab_div=8", job->model, &job->recipes[WF_TRAIN],
                           &error),
           &error);
-    check(wf_recipe_parse("vllm:tp=2,engines=2", job->model, &job->recipes[WF_INFER], &error),
+    check(wf_recipe_parse(experts ? "sglang:tp=2,ep=2,redundant=2,engines=2" : "vllm:tp=2,engines=2",
+                          job->model, &job->recipes[WF_INFER], &error),
           &error);
     job_server_start(job);
     job_observer_start(job);
@@ -193,6 +202,15 @@ struct job_options job_options_of_server_seed(uint64_t seed)
 {
     struct job_options options = job_options_of_seed(seed);
     options.server_faults = true;
+    return options;
+}
+
+struct job_options job_options_of_experts_seed(uint64_t seed)
+{
+    struct job_options options =
+        seed % 2 == 0 ? job_options_of_server_seed(seed) : job_options_of_seed(seed);
+    options.experts = true;
+    options.versions = 5;
     return options;
 }
 

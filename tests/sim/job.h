@@ -63,6 +63,7 @@ struct job_options {
     uint32_t in_place;  /* bit e: engine e is updated in place */
     enum { JOB_NO_STORE, JOB_STORE_TOO, JOB_STORE_ALONE } store; /* as a source of fills */
     uint64_t deadline_ns;                                        /* of the trainers' own; 0: none */
+    bool experts; /* the model has some, which engines move after versions */
     uint64_t every;
     uint32_t attempts_max; /* 0: the server's default */
     FILE *trace;           /* events of the world */
@@ -72,6 +73,7 @@ struct job_result {
     char failure[400]; /* empty: all was well */
     uint64_t trace_hash, events;
     uint32_t commits, aborts, fills, replica_fills, store_fills, doubts, struck, struck_server;
+    uint32_t placements; /* tables that ranks took */
     uint32_t struck_at[JOB_POINT_COUNT], struck_by[JOB_FAULT_COUNT];
     uint32_t struck_server_by[JOB_FAULT_COUNT], struck_record[JOB_RECORDS];
     uint64_t digest_mismatches;
@@ -82,6 +84,8 @@ struct job_result {
 /* What a seed stands for: policies, publish modes and links vary with it. */
 struct job_options job_options_of_seed(uint64_t seed);
 struct job_options job_options_of_server_seed(uint64_t seed);
+/* With experts; every second one has faults of the server. */
+struct job_options job_options_of_experts_seed(uint64_t seed);
 /* Runs one seed to its end: faults first, then none, until the job is complete. */
 void job_run(const struct job_options *options, struct job_result *result);
 

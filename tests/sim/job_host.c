@@ -186,12 +186,59 @@ static void on_quiesce(void *user, struct wf_rank *rank)
     arm(user, 0, 20 * MS); /* passes in flight end */
 }
 
+enum { TABLES = 3, TABLE_LAYERS = 2, TABLE_SLOTS = 6 };
+static const uint32_t tables[TABLES - 1][TABLE_LAYERS * TABLE_SLOTS] = {
+    {3, 2, 1, 0, 0, 0, 0, 1, 2, 3, 3, 3}, {1, 0, 3, 2, 2, 1, 3, 2, 1, 0, 3, 2}};
+
+/* NULL: by rule. */
+static const struct wf_placement *placement_of(uint32_t table)
+{
+    static const struct wf_placement placements[TABLES - 1] = {
+        {TABLE_LAYERS, TABLE_SLOTS, tables[0]}, {TABLE_LAYERS, TABLE_SLOTS, tables[1]}};
+    return table == 0 ? NULL : &placements[table - 1];
+}
+
+/* Each host of an engine learns some time later where its experts are to stand. */
+static void on_placing(struct wf_timer *timer)
+{
+    struct job_rank *host = WF_CONTAINER(timer, struct job_rank, placing);
+    struct wf_error error = {0};
+    uint32_t due = host->job->engines[host->engine].table;
+    if (host->ended) {
+        return;
+    }
+    if (host->table != due) {
+        enum wf_status status = wf_rank_place(host->rank, placement_of(due), &error);
+        if (status == WF_OK) {
+            host->table = due;
+            host->job->result->placements++;
+        } else if (status != WF_AGAIN && status != WF_CLOSED) {
+            job_fail(host->job, "infer rank %u cannot place experts: %s", host->index, error.text);
+        }
+    }
+    wf_timer_arm(host->loop, timer,
+                 wf_loop_now_ns(host->loop) + wf_sim_range(host->job->sim, 1 * MS, 30 * MS));
+}
+
+/* Every second version its experts move. */
+static void move_experts(struct job_rank *host, struct wf_version version)
+{
+    struct job *job = host->job;
+    if (job->options.experts && !job->calm &&
+        wf_version_compare(version, job->engines[host->engine].after) > 0) {
+        job->engines[host->engine].after = version;
+        job->engines[host->engine].table =
+            (uint32_t)(version.step / 2 + host->engine + version.counter) % TABLES;
+    }
+}
+
 static void on_resume(void *user, struct wf_rank *rank, struct wf_version version)
 {
     struct job_rank *host = user;
     (void)rank;
     host->serving = true;
     host->version = version;
+    move_experts(host, version);
 }
 
 static enum wf_status on_after_write(void *user, struct wf_rank *rank, struct wf_version version)
@@ -271,6 +318,14 @@ void job_rank_start(struct job *job, uint32_t index)
     host->loop = wf_sim_rank_new(job->sim, name, job_rank_teardown, host);
     host->timer.fire = train ? on_train_timer : on_quiesce_timer;
     host->timer.name = "host";
+    host->table = train ? 0 : job->engines[host->engine].table; /* its engine tells a newcomer */
+    host->placing.fire = on_placing;
+    host->placing.name = "experts";
+    struct wf_recipe recipe = job->recipes[host->side];
+    recipe.placement = placement_of(host->table);
+    if (job->options.experts && !train) {
+        wf_timer_arm(host->loop, &host->placing, wf_loop_now_ns(host->loop) + 10 * MS);
+    }
     make_tensors(host);
     struct wf_error error = {0};
     check(wf_transport_sim_new(host->loop, &job->links, &host->transport, &error), &error);
@@ -290,7 +345,7 @@ void job_rank_start(struct job *job, uint32_t index)
         .group = train ? "train" : "engines",
         .group_rank = host->index,
         .model = job->model,
-        .recipe = &job->recipes[host->side],
+        .recipe = &recipe,
         .regions = &host->memory,
         .region_count = 1,
         .tensors = host->tensors,
@@ -319,6 +374,7 @@ static void free_memory(struct job_rank *host)
 {
     host->transport->ops->close(host->transport);
     wf_timer_cancel(host->loop, &host->timer);
+    wf_timer_cancel(host->loop, &host->placing);
     wf_layout_free(host->layout);
     free(host->memory.address);
     free(host->tensors);

@@ -31,6 +31,8 @@ struct job_rank {
     struct wf_timer timer;
     /* infer */
     bool serving;
+    uint32_t table; /* of experts, that it took: 0 is by rule */
+    struct wf_timer placing;
     struct wf_version version, top;
     struct wf_version released;         /* train: newest that engines are said to have */
     struct wf_version settled, doubted; /* train: newest whose end, whose doubt it was told */
@@ -95,6 +97,10 @@ struct job {
     uint64_t rank_hurt_ns[JOB_RANKS], hurt_ns;
     char address[WF_ADDRESS_MAX];
     struct wf_token token;
+    struct {
+        uint32_t table; /* that its hosts agreed on, after the newest version that they served */
+        struct wf_version after;
+    } engines[JOB_ENGINES];
     struct job_rank ranks[JOB_RANKS];
     struct job_fault faults[JOB_FAULTS_MAX];
     uint32_t fault_count;

@@ -1,5 +1,5 @@
 /* run_job.c - runs seeds of the simulated job by hand: `run_job FIRST LAST
- * [trace|bug|calm|server|server-trace]`.
+ * [trace|bug|calm|server|server-trace|experts|experts-trace]`.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +11,7 @@ int main(int argc, char **argv)
     uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
     uint64_t last = argc > 2 ? strtoull(argv[2], NULL, 10) : first;
     uint32_t failed = 0, commits = 0, aborts = 0, fills = 0, replicas = 0;
+    uint32_t placements = 0;
     uint64_t events = 0, mismatches = 0;
     uint32_t struck_at[JOB_POINT_COUNT] = {0}, struck_by[JOB_FAULT_COUNT] = {0};
     uint32_t at_server[JOB_FAULT_COUNT] = {0}, records[JOB_RECORDS] = {0};
@@ -18,6 +19,9 @@ int main(int argc, char **argv)
         struct job_options options = job_options_of_seed(seed);
         if (argc > 3 && strncmp(argv[3], "server", 6) == 0) {
             options = job_options_of_server_seed(seed);
+        }
+        if (argc > 3 && strncmp(argv[3], "experts", 7) == 0) {
+            options = job_options_of_experts_seed(seed);
         }
         if (argc > 3 && strstr(argv[3], "trace") != NULL) {
             options.trace = stdout;
@@ -34,6 +38,7 @@ int main(int argc, char **argv)
         aborts += result.aborts;
         fills += result.fills;
         replicas += result.replica_fills;
+        placements += result.placements;
         events += result.events;
         mismatches += result.digest_mismatches;
         for (int i = 0; i < JOB_POINT_COUNT; i++) {
@@ -64,6 +69,6 @@ int main(int argc, char **argv)
     for (int i = 1; i < JOB_RECORDS; i++) {
         printf("record %d %u  ", i, records[i]);
     }
-    printf("digest mismatches %llu\n", (unsigned long long)mismatches);
+    printf("digest mismatches %llu  placements %u\n", (unsigned long long)mismatches, placements);
     return failed > 0;
 }
