@@ -208,7 +208,8 @@ static void start_planning(struct wf_meta_client *client)
     client->planning_term = client->members.members.term;
     client->members_wait = false;
     local->members = client->members;
-    local->tables = wf_tables_copy(&client->tables);
+    local->tables = client->members_tables;
+    client->members_tables = (struct wf_tables){0};
     client->members = (struct wf_frame){0};
     wf_send(wf_converter_actor(client->rank->converter), &local->msg);
 }
@@ -230,6 +231,8 @@ static void on_members(struct wf_meta_client *client, struct wf_frame *frame)
     wf_frame_fini(&client->members);
     client->members = *frame;
     *frame = (struct wf_frame){0};
+    wf_tables_fini(&client->members_tables);
+    client->members_tables = wf_tables_copy(&client->tables);
     client->members_wait = true;
     start_planning(client);
 }
@@ -458,5 +461,6 @@ void wf_meta_client_free(struct wf_meta_client *client)
     wf_agreed_release(client->fill.agreed);
     wf_agreed_release(client->agreed);
     wf_tables_fini(&client->tables);
+    wf_tables_fini(&client->members_tables);
     free(client);
 }

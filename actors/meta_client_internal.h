@@ -96,7 +96,8 @@ struct wf_meta_client {
     struct wf_frame members;                    /* newest MEMBERS not handed to the Converter yet */
     bool members_wait, planning, fill_planning; /* one of the two at a time */
     uint64_t planned_epoch, planning_epoch, planning_term;
-    struct wf_tables tables; /* that the server told: of the next MEMBERS */
+    struct wf_tables tables, members_tables; /* that the server told: of the next MEMBERS, of
+                                                `members` */
     bool placed;             /* this rank's own table was changed once */
     struct wf_frame_planned planned;
 

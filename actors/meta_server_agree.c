@@ -38,7 +38,7 @@ static struct wf_payload *members_frame(struct wf_meta_server *server)
     struct wf_payload *payload =
         wf_server_shared_frame(server, shared, server->members_epoch, WF_FRAME_members, &members);
     free(members.peers);
-    return payload;
+    return wf_server_make_placements(server) ? payload : NULL;
 }
 
 const struct wf_payload *wf_server_send_members(struct wf_meta_server *server,

@@ -356,6 +356,8 @@ bool wf_server_place_agreed(struct wf_meta_server *server);
  * experts since: nobody knows how it will come back. */
 struct wf_hash wf_server_place_layout(const struct wf_meta_server *server,
                                       const struct wf_server_rank *rank);
+/* With MEMBERS, of the same moment. False: the server ends. */
+bool wf_server_make_placements(struct wf_meta_server *server);
 /* Before MEMBERS. False: not all could be sent. */
 bool wf_server_send_placements(struct wf_meta_server *server, const struct wf_server_rank *rank);
 void wf_server_place_fini(struct wf_meta_server *server);

@@ -106,7 +106,7 @@ struct wf_hash wf_server_place_layout(const struct wf_meta_server *server,
     return same && rank->table_said ? rank->layout : (struct wf_hash){0, 0};
 }
 
-bool wf_server_send_placements(struct wf_meta_server *server, const struct wf_server_rank *rank)
+bool wf_server_make_placements(struct wf_meta_server *server)
 {
     for (uint32_t e = 0; e < server->options.engines; e++) {
         struct wf_server_engine *engine = &server->engines[e];
@@ -115,20 +115,25 @@ bool wf_server_send_placements(struct wf_meta_server *server, const struct wf_se
         if (!engine->placed) {
             continue; /* never had one */
         }
-        if (engine->placement_frame.payload == NULL ||
-            engine->placement_frame.of != server->members_epoch) {
-            struct wf_frame_placement frame;
-            wf_table_to_frame(table, e, &frame);
-            struct wf_payload *made =
-                wf_server_shared_frame(server, &engine->placement_frame, server->members_epoch,
-                                       WF_FRAME_placement, &frame);
-            free(frame.experts);
-            if (made == NULL) {
-                return false;
-            }
+        struct wf_frame_placement frame;
+        wf_table_to_frame(table, e, &frame);
+        struct wf_payload *made =
+            wf_server_shared_frame(server, &engine->placement_frame, server->members_epoch,
+                                   WF_FRAME_placement, &frame);
+        free(frame.experts);
+        if (made == NULL) {
+            return false;
         }
-        if (server->env->ops->send_shared(server->env, rank->conn,
-                                          engine->placement_frame.payload) != WF_OK) {
+    }
+    return true;
+}
+
+bool wf_server_send_placements(struct wf_meta_server *server, const struct wf_server_rank *rank)
+{
+    for (uint32_t e = 0; e < server->options.engines; e++) {
+        const struct wf_server_shared *made = &server->engines[e].placement_frame;
+        if (made->payload != NULL && made->of == server->members_epoch &&
+            server->env->ops->send_shared(server->env, rank->conn, made->payload) != WF_OK) {
             return false; /* its queue is full: the list of members would be wrong without it */
         }
     }

@@ -4,6 +4,7 @@
 #include "actors/journal.h"
 #include "tests/sim/job.h"
 
+enum { EXPERTS_SEEDS = 24 };
 enum { SEEDS = 200, SERVER_SEEDS = 200, TWICE = 12, BUG_SEEDS = 5 };
 
 Test(job, no_torn_version_and_no_stuck_rank)
@@ -73,6 +74,26 @@ Test(job, versions_survive_their_servers)
     cr_expect_gt(records[WF_JOURNAL_OPEN], 0, "never while OPEN was written");
     cr_expect_gt(records[WF_JOURNAL_DECIDE], 0, "never while DECIDE was written");
     cr_expect_gt(commits, SERVER_SEEDS);
+}
+
+/* Engines move their experts after versions, each of its hosts at another moment, while ranks and
+ * servers die: nobody plans with half a table, and nobody waits for ever. */
+Test(job, experts_move_between_versions)
+{
+    uint32_t placements = 0, commits = 0, fills = 0;
+    for (uint64_t seed = 1; seed <= EXPERTS_SEEDS; seed++) {
+        struct job_options options = job_options_of_experts_seed(seed);
+        struct job_result result;
+        job_run(&options, &result);
+        cr_assert_str_empty(result.failure, "seed %llu with experts: %s", (unsigned long long)seed,
+                            result.failure);
+        placements += result.placements;
+        commits += result.commits;
+        fills += result.fills;
+    }
+    cr_expect_gt(placements, 4 * EXPERTS_SEEDS);
+    cr_expect_gt(commits, 4 * EXPERTS_SEEDS);
+    cr_expect_gt(fills, 0);
 }
 
 Test(job, one_seed_gives_one_trace)
@@ -151,8 +172,24 @@ static const struct {
     {1815, "as 1267, with a generation"},
 };
 
+static const struct {
+    uint64_t seed;
+    const char *was;
+} kept_experts[] = {
+    {22, "a rank kept the tables that an earlier server had told"},
+    {142, "a repeated list of members was told with a table from after it"},
+};
+
 Test(job, seeds_that_once_failed)
 {
+    for (size_t i = 0; i < sizeof kept_experts / sizeof kept_experts[0]; i++) {
+        struct job_options options = job_options_of_experts_seed(kept_experts[i].seed);
+        struct job_result result;
+        job_run(&options, &result);
+        cr_assert_str_empty(result.failure, "experts seed %llu (%s): %s",
+                            (unsigned long long)kept_experts[i].seed, kept_experts[i].was,
+                            result.failure);
+    }
     for (size_t i = 0; i < sizeof kept_servers / sizeof kept_servers[0]; i++) {
         struct job_options options = job_options_of_server_seed(kept_servers[i].seed);
         struct job_result result;
