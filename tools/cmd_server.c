@@ -16,7 +16,7 @@
 #include "tools/run/token_file.h"
 #include "tools/watch/http.h"
 
-enum { OPT_DESCRIBE = 256, OPT_PARENT, OPT_RECOVER, OPT_TOKEN };
+enum { OPT_DESCRIBE = 256, OPT_PARENT, OPT_RECOVER, OPT_TOKEN, OPT_FAMILY };
 
 struct server {
     struct wf_loop *loop;
@@ -33,7 +33,8 @@ struct server {
 };
 
 struct arguments {
-    const char *path, *listen, *journal, *token_file;
+    const char *path, *listen, *journal, *token_file, *families[WF_FAMILY_FILES_MAX];
+    uint32_t family_count;
     bool describe, recover;
 };
 
@@ -50,6 +51,8 @@ static const struct argp_option options[] = {
      "a folder for the server's memory: a server that was killed goes on from it; default: the "
      "job's server.journal",
      0},
+    {"family", OPT_FAMILY, "FILE", 0,
+     "a file that describes a model family, beside the job's families; may be repeated", 0},
     {"recover", OPT_RECOVER, 0, 0,
      "the journal is lost: rebuild it from the ranks that still run (waits a lease, and for every "
      "train rank)",
@@ -77,6 +80,12 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     case OPT_TOKEN:
         arguments->token_file = argument;
+        return 0;
+    case OPT_FAMILY:
+        if (arguments->family_count == WF_FAMILY_FILES_MAX) {
+            argp_error(state, "--family: at most %d files", WF_FAMILY_FILES_MAX);
+        }
+        arguments->families[arguments->family_count++] = argument;
         return 0;
     case OPT_PARENT:
         return 0; /* children of weft run die with it (tools/run/children.c) */
@@ -290,6 +299,8 @@ int wf_cmd_server(int argc, char **argv)
     }
     struct wf_run_setup *setup = calloc(1, sizeof *setup);
     WF_ASSERT(setup != NULL);
+    memcpy(setup->given, arguments.families, sizeof setup->given);
+    setup->given_count = arguments.family_count;
     if (wf_run_setup_load(arguments.path, setup, &usage, &error) != WF_OK) {
         fprintf(stderr, "weft server: %s\n", error.text);
         free(setup);

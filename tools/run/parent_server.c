@@ -19,7 +19,7 @@
 #include "tools/run/token_file.h"
 
 #define JOURNAL_END ".journal"
-enum { SERVER_START_MS = 10000, ARGUMENTS_MAX = 12 };
+enum { SERVER_START_MS = 10000, ARGUMENTS_MAX = 12 + 2 * WF_FAMILY_FILES_MAX };
 
 /* --- the journal's folder ----------------------------------------------------------------------
  */
@@ -129,6 +129,10 @@ enum wf_status wf_parent_start_server(struct parent *p, struct wf_error *error)
     const char *arguments[ARGUMENTS_MAX] = {"server", job->path, "--ends-with-parent",
                                             "--token-file", p->token_file};
     int n = 5;
+    for (uint32_t i = 0; i < p->setup->given_count; i++) {
+        arguments[n++] = "--family";
+        arguments[n++] = p->setup->given[i];
+    }
     enum wf_status status = name_journal(p, error);
     if (p->journal[0] != '\0') {
         arguments[n++] = "--journal";
