@@ -308,7 +308,10 @@ enum wf_status wf_verify_open(const struct wf_checkpoint *checkpoint, const stru
     }
     verify->checkpoint = checkpoint;
     verify->model = model;
-    enum wf_status status = wf_expect_init(&verify->expect, model, place, error);
+    enum wf_status status =
+        place->recipe && !wf_expect_knows(model)
+            ? wf_expect_layout(&verify->expect, model, place->recipe, place->rank, error)
+            : wf_expect_init(&verify->expect, model, place, error);
     if (status != WF_OK) {
         wf_error_prefix(error, "element check");
         wf_verify_free(verify);

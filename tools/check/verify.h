@@ -34,6 +34,10 @@ struct wf_verify_place {
      * wf_verify_open alone. */
     const uint32_t *slot_experts;
     uint32_t slot_layers;
+    /* For a model of a family from a file, of which nobody knows more than its layout; may be NULL.
+     * Read by wf_verify_open alone. */
+    const struct wf_recipe *recipe;
+    uint32_t rank; /* in the recipe's world */
 };
 
 /* `checkpoint` and `model` are borrowed for the life of *out; INVALID names the size that does not

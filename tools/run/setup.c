@@ -391,7 +391,9 @@ struct wf_verify_place wf_run_verify_place(const struct wf_run_setup *setup, uin
     const struct wf_recipe *recipe = &setup->infer[place.group];
     struct wf_coordinates at = wf_recipe_coordinates(recipe, place.group_rank);
     const struct wf_placement *experts = wf_run_table(setup, place.group, table);
-    return (struct wf_verify_place){.tp = recipe->tp,
+    return (struct wf_verify_place){.recipe = recipe,
+                                    .rank = place.group_rank,
+                                    .tp = recipe->tp,
                                     .tp_rank = at.tp,
                                     .pp = recipe->pp,
                                     .pp_rank = at.pp,
