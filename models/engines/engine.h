@@ -193,11 +193,6 @@ struct wf_engine {
                              struct wf_error *error);
 };
 
-/* For `requires` of engines that hold a checkpoint's weights as they are (family.h: `packed`). */
-#define WF_REQUIRES_UNPACKED                                                                       \
-    "(!packed): quantization_config says that the weights are packed in a way that no table says " \
-    "(int4, nvfp4, ...); use the unquantised checkpoint, and a config without that key"
-
 extern const struct wf_engine *const wf_engines[]; /* NULL-terminated */
 extern const struct wf_engine wf_engine_hf, wf_engine_megatron, wf_engine_fsdp, wf_engine_vllm,
     wf_engine_sglang;

@@ -21,6 +21,5 @@ const struct wf_engine wf_engine_hf = {
     .vocab_multiple = 1,
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],
-    .requires = WF_REQUIRES_UNPACKED,
     .coordinates = coordinates,
 };

@@ -415,7 +415,6 @@ const struct wf_engine wf_engine_vllm = {
     .key_count = sizeof keys / sizeof keys[0],
     .vocab_multiple = 64,
     .skipped_stacks = "mtp",
-    .requires = WF_REQUIRES_UNPACKED,
     .rows = wf_vllm_rows,
     .row_count = WF_VLLM_ROWS,
     .aliases = wf_vllm_aliases,
