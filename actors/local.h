@@ -113,9 +113,9 @@ struct wf_rank {
     struct wf_layout **layouts_before; /* by tables that are over, newest last: plans of before have
                                           them still; the newest few once there is a new plan */
     uint32_t layouts_before_count;
-    struct wf_table *table;                              /* its engine's, or NULL: by rule */
-    uint32_t *order;      /* layout tensor -> options.tensors index */
-    uint64_t incarnation; /* wall clock seconds and chance: never used twice */
+    struct wf_table *table; /* its engine's, or NULL: by rule */
+    uint32_t *order;        /* layout tensor -> options.tensors index */
+    uint64_t incarnation;   /* wall clock seconds and chance: never used twice */
     uint64_t pid;
     struct wf_token token;        /* the job's, or none */
     char *strings;                /* memory behind the options' texts */

@@ -98,7 +98,7 @@ struct wf_meta_client {
     uint64_t planned_epoch, planning_epoch, planning_term;
     struct wf_tables tables, members_tables; /* that the server told: of the next MEMBERS, of
                                                 `members` */
-    bool placed;             /* this rank's own table was changed once */
+    bool placed;                             /* this rank's own table was changed once */
     struct wf_frame_planned planned;
 
     /* --- memory of rounds: what HELLO reports */
@@ -222,7 +222,7 @@ bool wf_client_place_is_stale(const struct wf_meta_client *client);
 /* Votes no, by name. */
 void wf_client_place_refuse(struct wf_meta_client *client, const struct wf_round_key *round);
 void wf_client_place_planned(struct wf_meta_client *client); /* a new plan is in force */
-void wf_client_place_tell(struct wf_meta_client *client); /* the server, if there is a table */
+void wf_client_place_tell(struct wf_meta_client *client);    /* the server, if there is a table */
 void wf_client_place_told(struct wf_meta_client *client, const struct wf_frame_placement *frame);
 /* The list has this rank's layout; otherwise the server is told, and the list is of no use. */
 bool wf_client_place_is_known(struct wf_meta_client *client,

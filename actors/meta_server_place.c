@@ -117,9 +117,8 @@ bool wf_server_make_placements(struct wf_meta_server *server)
         }
         struct wf_frame_placement frame;
         wf_table_to_frame(table, e, &frame);
-        struct wf_payload *made =
-            wf_server_shared_frame(server, &engine->placement_frame, server->members_epoch,
-                                   WF_FRAME_placement, &frame);
+        struct wf_payload *made = wf_server_shared_frame(
+            server, &engine->placement_frame, server->members_epoch, WF_FRAME_placement, &frame);
         free(frame.experts);
         if (made == NULL) {
             return false;

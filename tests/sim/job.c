@@ -82,9 +82,10 @@ static void build(struct job *job)
     check(wf_recipe_parse("megatron:tp=2,pp=2,vocab_div=8", job->model, &job->recipes[WF_TRAIN],
                           &error),
           &error);
-    check(wf_recipe_parse(experts ? "sglang:tp=2,ep=2,redundant=2,engines=2" : "vllm:tp=2,engines=2",
-                          job->model, &job->recipes[WF_INFER], &error),
-          &error);
+    check(
+        wf_recipe_parse(experts ? "sglang:tp=2,ep=2,redundant=2,engines=2" : "vllm:tp=2,engines=2",
+                        job->model, &job->recipes[WF_INFER], &error),
+        &error);
     job_server_start(job);
     job_observer_start(job);
     for (uint32_t i = 0; i < JOB_RANKS; i++) {
