@@ -12,6 +12,8 @@
 /* Names that are not nearly those of the dump are not tried further. */
 #define NEAR_ENOUGH 0.9
 
+enum { NEAREST_MAX = 8 /* families and engines that are tried, those of the nearest names */ };
+
 struct detector {
     const struct wf_dump *dumps;
     uint32_t count;
@@ -175,11 +177,10 @@ static void try_recipes(struct detector *d, const struct wf_guess *begin,
 static const struct {
     const char *engine, *more;
 } variants[] = {
-    {"megatron", ""},
-    {"megatron", "names=local"},
-    {"megatron", "experts=sequential"},
-    {"megatron", "names=local,experts=sequential"},
-    {"megatron", "version=0.16"},
+    {"megatron", "vocab_div=1"}, /* the padded vocabulary is one like any other */
+    {"megatron", "vocab_div=1,names=local,experts=sequential"},
+    {"megatron", "vocab_div=1,experts=sequential"},
+    {"megatron", "vocab_div=1,version=0.16"},
     {"fsdp", ""},
     {"fsdp", "flat=1"},
     {"fsdp", "shard=1"},
@@ -206,27 +207,69 @@ static void note_nearest(struct detector *d, const struct wf_guess *guess, doubl
     wf_seen_fini(&own);
 }
 
-static void try_family(struct detector *d, const struct wf_family *family, size_t variant)
+/* A family in an engine, and how near its names are. */
+struct near {
+    struct wf_guess guess;
+    const struct wf_engine *engine;
+    const char *more;
+    double near;
+};
+
+static void start_family(struct detector *d, const struct wf_family *family, size_t variant,
+                         struct near *list)
 {
-    const struct wf_engine *engine = NULL;
+    struct near one = {.more = variants[variant].more};
     for (size_t e = 0; wf_engines[e] != NULL; e++) {
-        engine =
-            strcmp(wf_engines[e]->name, variants[variant].engine) == 0 ? wf_engines[e] : engine;
+        bool same = strcmp(wf_engines[e]->name, variants[variant].engine) == 0;
+        one.engine = same ? wf_engines[e] : one.engine;
     }
-    if (engine == NULL) {
+    if (one.engine == NULL) {
         return;
     }
-    struct wf_guess guess = {.family = family, .families = d->families, .ranks = 1};
-    snprintf(guess.spec, sizeof guess.spec, "%s:%s", engine->name, variants[variant].more);
-    double near = wf_guess_begin(&guess, &d->seen);
-    note_nearest(d, &guess, near);
-    if (near < NEAR_ENOUGH) {
+    one.guess = (struct wf_guess){.family = family, .families = d->families, .ranks = 1};
+    snprintf(one.guess.spec, sizeof one.guess.spec, "%s:%s", one.engine->name, one.more);
+    one.near = wf_guess_start(&one.guess, &d->seen);
+    for (size_t i = 0; i < NEAREST_MAX; i++) { /* sorted: the nearest first */
+        if (one.near > list[i].near) {
+            struct near other = list[i];
+            list[i] = one;
+            one = other;
+        }
+    }
+}
+
+static void try_near(struct detector *d, struct near *one)
+{
+    one->near = wf_guess_improve(&one->guess, &d->seen, one->near);
+    note_nearest(d, &one->guess, one->near);
+    if (one->near < NEAR_ENOUGH) {
         return;
     }
-    struct wf_model *model = wf_guess_model(&guess);
+    struct wf_model *model = wf_guess_model(&one->guess);
     bool experts = model != NULL && wf_model_size(model, "E") > 0;
     wf_model_free(model);
-    try_recipes(d, &guess, engine, variants[variant].more, experts);
+    try_recipes(d, &one->guess, one->engine, one->more, experts);
+}
+
+static enum wf_status try_all(struct detector *d, struct wf_error *error)
+{
+    struct near *list = calloc(NEAREST_MAX, sizeof *list);
+    if (list == NULL) {
+        return wf_error_set(error, WF_NO_MEMORY, "no memory to detect with");
+    }
+    for (size_t v = 0; v < sizeof variants / sizeof variants[0]; v++) {
+        for (size_t f = 0; d->families != NULL && d->families[f] != NULL; f++) {
+            start_family(d, d->families[f], v, list);
+        }
+        for (size_t f = 0; wf_families[f] != NULL; f++) {
+            start_family(d, wf_families[f], v, list);
+        }
+    }
+    for (size_t i = 0; i < NEAREST_MAX && list[i].engine != NULL; i++) {
+        try_near(d, &list[i]);
+    }
+    free(list);
+    return WF_OK;
 }
 
 enum wf_status wf_detect(const struct wf_dump *dumps, uint32_t count,
@@ -252,16 +295,9 @@ enum wf_status wf_detect(const struct wf_dump *dumps, uint32_t count,
         wf_seen_fini(&d.seen);
         return wf_error_set(error, WF_NO_MEMORY, "no memory to detect with");
     }
-    for (size_t v = 0; v < sizeof variants / sizeof variants[0]; v++) {
-        for (size_t f = 0; families != NULL && families[f] != NULL; f++) {
-            try_family(&d, families[f], v);
-        }
-        for (size_t f = 0; wf_families[f] != NULL; f++) {
-            try_family(&d, wf_families[f], v);
-        }
-    }
+    enum wf_status status = try_all(&d, error);
     wf_seen_fini(&d.seen);
-    return WF_OK;
+    return status;
 }
 
 void wf_detected_fini(struct wf_detected *detected)

@@ -16,6 +16,8 @@
 enum {
     START = 16,        /* of a size: has the divisors that small recipes need */
     START_ROWS = 4096, /* of a vocabulary: padding must not hide it */
+    START_LAYERS = 4,
+    START_EXPERTS = 8,
     ROUNDS_MAX = 12,
     FREE_MAX = 3, /* products of which one size is chosen */
 };
@@ -129,10 +131,18 @@ static double alike(const struct wf_guess *guess, const struct wf_seen *seen)
     return near;
 }
 
+static uint64_t start_of(const struct wf_family_size *size)
+{
+    return strcmp(size->name, "V") == 0   ? START_ROWS
+           : strcmp(size->name, "L") == 0 ? START_LAYERS
+           : strcmp(size->name, "E") == 0 ? START_EXPERTS
+                                          : START;
+}
+
 /* Gives the size the value that brings names nearest, if one brings them nearer. */
 static bool improve(struct wf_guess *guess, size_t size, const struct wf_seen *seen, double *near)
 {
-    static const uint64_t numbers[] = {0, 1, 2, START}, flags[] = {0, 1};
+    const uint64_t numbers[] = {0, 1, 2, start_of(&guess->family->sizes[size])}, flags[] = {0, 1};
     bool flag = wf_guess_is_flag(&guess->family->sizes[size]), better = false;
     struct wf_guess best = *guess;
     for (size_t i = 0; i < (flag ? 2 : 4); i++) {
@@ -150,7 +160,7 @@ static bool improve(struct wf_guess *guess, size_t size, const struct wf_seen *s
     return better;
 }
 
-double wf_guess_begin(struct wf_guess *guess, const struct wf_seen *seen)
+double wf_guess_start(struct wf_guess *guess, const struct wf_seen *seen)
 {
     const struct wf_family *family = guess->family;
     double near = -1;
@@ -160,12 +170,18 @@ double wf_guess_begin(struct wf_guess *guess, const struct wf_seen *seen)
             const struct wf_family_size *size = &family->sizes[i];
             bool number = size->key != NULL && !wf_guess_is_flag(size);
             guess->given[i] = number && (all || size->otherwise == NULL);
-            guess->value[i] = strcmp(size->name, "V") == 0 ? START_ROWS : START;
+            guess->value[i] = start_of(size);
         }
         near = alike(guess, seen);
     }
+    return near;
+}
+
+double wf_guess_improve(struct wf_guess *guess, const struct wf_seen *seen, double near)
+{
+    const struct wf_family *family = guess->family;
     bool better = near >= 0;
-    for (int pass = 0; pass < 3 && better && near < 1; pass++) {
+    for (int pass = 0; pass < 2 && better && near < 1; pass++) {
         better = false;
         for (size_t i = 0; i < family->size_count && near < 1; i++) {
             better |= family->sizes[i].key != NULL && improve(guess, i, seen, &near);
@@ -278,7 +294,7 @@ static bool probe_all(struct solver *solver)
     }
     for (size_t s = 0; s < solver->guess->family->size_count; s++) {
         solver->probes[s] = (struct probe){0};
-        if (is_number(solver->guess, s) && !solver->guess->solved[s]) {
+        if (is_number(solver->guess, s) && !solver->guess->solved[s] && !solver->guess->still[s]) {
             probe_size(solver, s);
         }
     }
@@ -297,15 +313,14 @@ static void drop_probes(struct solver *solver)
 static bool solve_round(struct solver *solver, bool *progress, uint64_t *product_out)
 {
     struct wf_guess next = *solver->guess;
+    uint64_t moved = 0;
     *progress = false;
     *product_out = 0;
     for (uint32_t slot = 0; slot < solver->seen->count; slot++) {
         for (uint32_t part = 0; part < WF_SEEN_PARTS; part++) {
             uint64_t bits = movers(solver, slot, part), value = 0;
             int count = __builtin_popcountll(bits);
-            for (size_t s = 0; s < WF_FAMILY_SIZES_MAX; s++) {
-                next.moves[s] |= bits >> s & 1;
-            }
+            moved |= bits;
             if (count > 1 && (*product_out == 0 || count < __builtin_popcountll(*product_out))) {
                 *product_out = bits;
             }
@@ -319,6 +334,10 @@ static bool solve_round(struct solver *solver, bool *progress, uint64_t *product
             next.given[s] = next.solved[s] = *progress = true;
             next.value[s] = value;
         }
+    }
+    for (size_t s = 0; s < solver->guess->family->size_count; s++) {
+        next.moves[s] |= moved >> s & 1;
+        next.still[s] |= !next.moves[s] && solver->probes[s].to != solver->probes[s].from;
     }
     *solver->guess = next;
     return true;

@@ -41,6 +41,7 @@ struct wf_guess {
     bool given[WF_FAMILY_SIZES_MAX]; /* in the config; else the family's own rule holds */
     bool solved[WF_FAMILY_SIZES_MAX];
     bool moves[WF_FAMILY_SIZES_MAX]; /* some shape or name depends on it */
+    bool still[WF_FAMILY_SIZES_MAX]; /* nothing does */
     bool free[WF_FAMILY_SIZES_MAX];  /* chosen where only a product shows */
 };
 
@@ -50,9 +51,11 @@ bool wf_guess_is_flag(const struct wf_family_size *size);
 struct wf_model *wf_guess_model(const struct wf_guess *guess);
 /* What its ranks have by a guess; false where anything refuses it. */
 bool wf_guess_seen(const struct wf_guess *guess, struct wf_seen *out);
-/* Small sizes of the family that every recipe of one rank takes; flags so that names come as near
- * to those of `seen` as they can. Gives how near (wf_seen_alike). */
-double wf_guess_begin(struct wf_guess *guess, const struct wf_seen *seen);
+/* Small sizes of the family that every recipe of one rank takes. Gives how near the names come to
+ * those of `seen` (wf_seen_alike), below 0 if the family takes no such sizes. */
+double wf_guess_start(struct wf_guess *guess, const struct wf_seen *seen);
+/* Sets flags and counts so that they come as near as they can; gives how near that is. */
+double wf_guess_improve(struct wf_guess *guess, const struct wf_seen *seen, double near);
 /* Solves for the sizes from what the ranks show; true if `check` says so of the result. */
 typedef bool wf_guess_check_t(void *user, const struct wf_guess *guess);
 bool wf_guess_solve(struct wf_guess *guess, const struct wf_seen *seen, wf_guess_check_t *check,
