@@ -7,7 +7,7 @@
 #include "models/expr.h"
 #include "models/families/family.h"
 
-enum { WORD_MAX = 64 };
+enum { WORD_MAX = 64, REQUIRES_MAX = 512 };
 
 struct checker {
     const struct wf_family *family;
@@ -379,6 +379,52 @@ static enum wf_status check_renames(struct checker *c, const struct wf_family_en
     return WF_OK;
 }
 
+/* An expression that rows of this engine might have. */
+static enum wf_status check_row_expression(struct checker *c, const struct wf_engine *engine,
+                                           const char *role, const char *when)
+{
+    const struct wf_engine_row row = {.name = "{name}", .parts = role, .when = when};
+    return wf_engine_rows_check(engine, c->family, &row, 1, c->error);
+}
+
+static enum wf_status check_aliases(struct checker *c, const struct wf_engine *engine,
+                                    const struct wf_family_engine *exceptions)
+{
+    enum wf_status status = WF_OK;
+    for (size_t i = 0; i < exceptions->alias_count && status == WF_OK; i++) {
+        const struct wf_engine_alias *alias = &exceptions->aliases[i];
+        status = check_word(c, "alias of role", alias->role);
+        if (status == WF_OK) {
+            status = check_row_expression(c, engine, alias->role, alias->when);
+        }
+    }
+    return status;
+}
+
+/* "EXPRESSION: sentence|EXPRESSION: sentence", with what rows know. */
+static enum wf_status check_engine_requires(struct checker *c, const struct wf_engine *engine,
+                                            const struct wf_family_engine *exceptions)
+{
+    const char *list = exceptions->requires, *item = NULL;
+    size_t len = 0;
+    enum wf_status status = WF_OK;
+    while (status == WF_OK && list && wf_expr_next(&list, '|', &item, &len)) {
+        const char *rest = item, *rule = NULL;
+        size_t rule_len = 0;
+        char text[REQUIRES_MAX];
+        if (!memchr(item, ':', len) || !wf_expr_next(&rest, ':', &rule, &rule_len) ||
+            rest >= item + len || rule_len >= sizeof text) {
+            return wf_error_set(c->error, WF_INVALID,
+                                "requires \"%.*s\": expected EXPRESSION: sentence",
+                                len > 80 ? 80 : (int)len, item);
+        }
+        memcpy(text, rule, rule_len);
+        text[rule_len] = '\0';
+        status = check_row_expression(c, engine, c->family->rows[0].role, text);
+    }
+    return status;
+}
+
 static enum wf_status check_engines(struct checker *c)
 {
     for (size_t i = 0; i < c->family->engine_count; i++) {
@@ -399,6 +445,12 @@ static enum wf_status check_engines(struct checker *c)
         if (status == WF_OK) {
             status = wf_engine_rows_check(engine, c->family, exceptions->rows,
                                           exceptions->row_count, c->error);
+        }
+        if (status == WF_OK) {
+            status = check_aliases(c, engine, exceptions);
+        }
+        if (status == WF_OK) {
+            status = check_engine_requires(c, engine, exceptions);
         }
         if (status != WF_OK) {
             wf_error_prefix(c->error, "engine %s", exceptions->engine);

@@ -58,6 +58,7 @@ struct draft {
     struct wf_family_row rows[4];
     struct wf_family_engine engine;
     struct wf_engine_row engine_row;
+    struct wf_engine_alias alias;
 };
 
 static void make_draft(struct draft *d)
@@ -88,6 +89,10 @@ static void make_draft(struct draft *d)
     d->family.row_count = 4;
     d->engine.rows = &d->engine_row;
     d->engine.row_count = 1;
+    d->alias = (struct wf_engine_alias){.role = "q", .name = "again", .when = "tied && tp > 1"};
+    d->engine.aliases = &d->alias;
+    d->engine.alias_count = 1;
+    d->engine.requires = "pp == 1 || tp > 1: no stages";
     d->family.engines = &d->engine;
     d->family.engine_count = 1;
 }
@@ -135,6 +140,10 @@ WRONG(needs_names, d->family.requires = "Q > 0: queries", "\"Q\"")
 WRONG(engine, d->engine.engine = "tgi", "tgi")
 WRONG(rename, d->engine.renames = "a=>b c", "FROM=>TO")
 WRONG(engine_role, d->engine_row.parts = "queries", "queries")
+WRONG(engine_needs, d->engine.requires = "tq > 1: no", "\"tq\"")
+WRONG(engine_words, d->engine.requires = "tp > 1", "sentence")
+WRONG(alias_role, d->alias.role = "queries", "queries")
+WRONG(alias_when, d->alias.when = "tq", "\"tq\"")
 
 Test(families, a_check_names_what_is_wrong)
 {
@@ -156,7 +165,8 @@ Test(families, a_check_names_what_is_wrong)
         ROW(row_shape),    ROW(row_axes),     ROW(row_empty_axis), ROW(row_when),
         ROW(row_outside),  ROW(row_dtype),    ROW(row_dtype_when), ROW(row_unit),
         ROW(needs),        ROW(needs_names),  ROW(engine),         ROW(rename),
-        ROW(engine_role),
+        ROW(engine_role),  ROW(engine_needs), ROW(engine_words),   ROW(alias_role),
+        ROW(alias_when),
     };
     struct draft draft;
     struct wf_error error = {0};
