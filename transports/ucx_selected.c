@@ -69,6 +69,7 @@ static bool parse_lane(const char *line, struct ucx_selected_lane *lane_out)
     copy_part(roles, sizeof roles, stop, end);
     lane.get = has_role(roles, "rma_bw") || has_role(roles, "rma") || has_role(roles, "rkey_ptr");
     lane.bulk = lane.get || has_role(roles, "am_bw");
+    lane.am = has_role(roles, "am");
     *lane_out = lane;
     return true;
 }
@@ -104,13 +105,15 @@ static bool is_repeated(const struct ucx_selected *selected, unsigned index)
 
 bool ucx_selected_is_bulk(const struct ucx_selected *selected, const char *transport)
 {
-    unsigned of_it = 0, others = 0;
+    unsigned bulk = 0, others = 0, am = 0;
     for (unsigned i = 0; i < selected->lanes; i++) {
-        bool same = strcmp(selected->lane[i].transport, transport) == 0;
-        of_it += selected->lane[i].bulk && same;
-        others += selected->lane[i].bulk && !same;
+        const struct ucx_selected_lane *lane = &selected->lane[i];
+        bool same = strcmp(lane->transport, transport) == 0;
+        bulk += lane->bulk;
+        am += lane->am && same;
+        others += (lane->bulk || lane->am) && !same;
     }
-    return of_it > 0 && others == 0;
+    return others == 0 && (bulk > 0 || am > 0);
 }
 
 bool ucx_selected_is_listed(const char *list, const char *text)

@@ -18,6 +18,7 @@ struct ucx_selected {
         char transport[24], device[40];
         bool bulk; /* moves large messages, by remote memory access or active messages */
         bool get;  /* moves them by remote memory access */
+        bool am;   /* moves messages, and large ones too where no lane is named for those */
     } lane[UCX_SELECTED_LANES];
     /* Every lane that moves large messages reads remote memory without the other CPU: only then are
      * one-sided reads worth asking for. False when the text is not understood. */
@@ -25,7 +26,8 @@ struct ucx_selected {
 };
 
 struct ucx_selected ucx_selected_parse(const char *text);
-/* Whether every lane that moves large messages is of this transport, and there is one. */
+/* Whether every lane that moves messages, large ones above all, is of this transport, and there is
+ * one. */
 bool ucx_selected_is_bulk(const struct ucx_selected *selected, const char *transport);
 /* "rc_mlx5/mlx5_0:1 (one-sided)", "tcp/eth0", "something unknown". */
 void ucx_selected_text(const struct ucx_selected *selected, char *text_out, size_t room);

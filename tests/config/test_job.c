@@ -225,8 +225,7 @@ Test(job, everything_given)
     cr_assert_eq(job->transport.prefer_count, 2);
     cr_assert_str_eq(job->transport.prefer[0], "ucx");
     cr_assert_str_eq(job->transport.prefer[1], "shm");
-    cr_assert_eq(job->transport.transit_bytes, 16 << 20);
-    cr_assert_eq(job->transport.lanes, 4);
+    cr_assert(job->transport.transit_bytes == 16 << 20 && job->transport.lanes == 4);
     cr_assert_eq(job->transport.ucx_count, 2);
     cr_assert_str_eq(job->transport.ucx[0].value, "tcp,self");
     cr_assert_str_eq(job->transport.ucx[1].name, "UCX_RNDV_THRESH");

@@ -202,6 +202,39 @@ static const struct selected_row {
     {"another language", "lane[0]: who knows\n", "a transport that ucx does not name", false},
 };
 
+static const struct bulk_row {
+    const char *name, *text;
+    bool is_tcp;
+} bulk_rows[] = {
+    {"ucx 1.13", "# lane[0]:  0:tcp/lo.0 md[0] -> md[0]/tcp/sysdev[255] am am_bw#0 wireup\n", true},
+    {"ucx 1.22", "# lane[0]:  1:tcp/lo.0 md[0] -> md[0]/tcp/sysdev[255] seg 4294967295 am wireup\n",
+     true},
+    {"two networks",
+     "# lane[0]:  0:tcp/eth0.0 md[0] -> md[0]/tcp/sysdev[255] am am_bw#0\n"
+     "# lane[1]:  1:tcp/eth1.0 md[0] -> md[0]/tcp/sysdev[255] am_bw#1 wireup\n",
+     true},
+    {"tcp to connect alone",
+     "# lane[0]:  0:tcp/eth0.0 md[0] -> md[0]/tcp/sysdev[255] wireup\n"
+     "# lane[1]:  1:rc_mlx5/mlx5_0:1.0 md[3] -> md[3]/ib/sysdev[255] rma_bw#0 am am_bw#0\n",
+     false},
+    {"messages over tcp, memory over rdma",
+     "# lane[0]:  0:tcp/eth0.0 md[0] -> md[0]/tcp/sysdev[255] am wireup\n"
+     "# lane[1]:  1:rc_mlx5/mlx5_0:1.0 md[3] -> md[3]/ib/sysdev[255] rma_bw#0\n",
+     false},
+    {"shared memory", "# lane[0]:  3:posix/memory.0 md[2] -> md[2]/posix/sysdev[255] am am_bw#0\n",
+     false},
+    {"nothing", "", false},
+};
+
+Test(ucx_frames, chunks_in_parts_are_for_tcp_alone)
+{
+    for (size_t i = 0; i < sizeof bulk_rows / sizeof bulk_rows[0]; i++) {
+        struct ucx_selected selected = ucx_selected_parse(bulk_rows[i].text);
+        cr_assert_eq(ucx_selected_is_bulk(&selected, "tcp"), bulk_rows[i].is_tcp, "%s",
+                     bulk_rows[i].name);
+    }
+}
+
 Test(ucx_frames, what_ucx_selected_is_parsed)
 {
     for (size_t i = 0; i < sizeof selected_rows / sizeof selected_rows[0]; i++) {
