@@ -21,7 +21,7 @@ struct reading {
 
 static bool is_text(const char *text, const char *name, size_t len)
 {
-    return strncmp(text, name, len) == 0 && text[len] == '\0';
+    return len > 0 && *text == *name && strncmp(text, name, len) == 0 && text[len] == '\0';
 }
 
 uint32_t wf_family_find_size(const struct wf_family *family, const char *name, size_t len)

@@ -42,6 +42,9 @@ static void skip_space(struct reader *r)
 static bool take(struct reader *r, const char *token)
 {
     skip_space(r);
+    if (r->at == r->end || *r->at != *token) {
+        return false; /* nearly always: most tokens are tried in vain */
+    }
     size_t len = strlen(token), room = (size_t)(r->end - r->at);
     if (len > room || memcmp(r->at, token, len) != 0) {
         return false;

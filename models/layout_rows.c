@@ -13,7 +13,7 @@
 
 static bool is(const char *name, size_t len, const char *word)
 {
-    return strlen(word) == len && memcmp(name, word, len) == 0;
+    return len > 0 && *name == *word && strlen(word) == len && memcmp(name, word, len) == 0;
 }
 
 static uint64_t version_number(const char *version)
