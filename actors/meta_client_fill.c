@@ -116,6 +116,12 @@ void wf_client_fill_serve(struct wf_meta_client *client, const struct wf_frame_o
         wf_client_vote_no(client, &open->round, reason);
         return;
     }
+    if (client->moved) {
+        wf_client_vote_no(client, &open->round,
+                          "is moving its experts: its weights are nobody's source before the next "
+                          "version");
+        return;
+    }
     wf_client_fill_want(client, open);
     fill->source = true;
 }

@@ -413,6 +413,7 @@ static void on_flipped(struct wf_meta_client *client, const struct wf_local_msg 
         status = o->hooks.after_write(o->host, client->rank, client->round.version);
     }
     client->live = status == WF_OK ? client->round.version : (struct wf_version){0};
+    client->moved = false;
     client->writing = false;
     uint64_t flip_ns = wf_client_now(client) - client->flip_started_ns;
     if (client->welcome_waits) {

@@ -138,6 +138,8 @@ enum wf_status wf_client_place(struct wf_meta_client *client, const struct wf_pl
     }
     /* Whoever fills its engine from this one reads weights that are about to move. */
     wf_client_fill_drop(client);
+    client->moved = client->moved || (!wf_version_is_none(client->live) &&
+                                      !wf_hash_equal(layout->hash, rank->layout->hash));
     keep_before(rank);
     rank->layout = layout;
     wf_table_release(rank->table);

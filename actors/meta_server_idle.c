@@ -97,7 +97,8 @@ static bool train_side_is_source(const struct wf_meta_server *server)
 static bool is_replica(const struct wf_meta_server *server, const struct wf_server_engine *engine)
 {
     return wf_server_engine_is_whole(server, engine) && wf_server_engine_is_full(server, engine) &&
-           wf_version_compare(engine->current, wf_server_committed(server)) == 0;
+           wf_version_compare(engine->current, wf_server_committed(server)) == 0 &&
+           !wf_server_place_moves(server, engine);
 }
 
 /* The wanted-th replica, those of the reader's own group first: they hold its very tensors. Gives

@@ -74,8 +74,9 @@ struct wf_server_rank {
     uint64_t pid;
     uint32_t group, group_rank;
     struct wf_hash layout;
-    struct wf_table *table; /* infer: of experts, as it said last; NULL: by rule */
-    bool table_said;        /* since the HELLO that brought `layout` */
+    struct wf_table *table;  /* infer: of experts, as it said last; NULL: by rule */
+    bool table_said;         /* since the HELLO that brought `layout` */
+    struct wf_version moved; /* that it held when it told a new table; none: never */
     uint64_t heard_ns, fenced_ns;
     uint64_t sent_ns;   /* by the rank's clock: its newest heartbeat; 0: its HELLO is newer */
     uint64_t absent_ns; /* when it was last seen to be present no more */
@@ -356,6 +357,9 @@ bool wf_server_place_agreed(struct wf_meta_server *server);
  * experts since: nobody knows how it will come back. */
 struct wf_hash wf_server_place_layout(const struct wf_meta_server *server,
                                       const struct wf_server_rank *rank);
+/* Its experts move, or have since its version was written: nobody can be filled from them. */
+bool wf_server_place_moves(const struct wf_meta_server *server,
+                           const struct wf_server_engine *engine);
 /* With MEMBERS, of the same moment. False: the server ends. */
 bool wf_server_make_placements(struct wf_meta_server *server);
 /* Before MEMBERS. False: not all could be sent. */

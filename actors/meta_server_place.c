@@ -30,15 +30,30 @@ void wf_server_on_placement(struct wf_meta_server *server, struct wf_server_rank
     rank->table_said = true;
     rank->layout = placement->layout;
     if (news) {
+        rank->moved = rank->live;
         server->members_due = true;
         wf_server_raise_epoch(server);
     }
+}
+
+bool wf_server_place_moves(const struct wf_meta_server *server,
+                           const struct wf_server_engine *engine)
+{
+    for (uint32_t i = 0; i < engine->rank_count; i++) {
+        const struct wf_server_rank *rank = &server->ranks[engine->ranks[i]];
+        if (!wf_version_is_none(rank->moved) &&
+            wf_version_compare(rank->moved, engine->current) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 void wf_server_place_forget(struct wf_server_rank *rank)
 {
     wf_table_release(rank->table);
     rank->table = NULL;
+    rank->moved = (struct wf_version){0};
 }
 
 /* A rank of the engine that is here and says another table than the first of them, or NULL. */

@@ -191,6 +191,12 @@ Test(placement, reads_by_another_engine_end)
     cr_assert(w.client->fill.source);
     cr_assert_eq(place(&table, ""), WF_OK);
     cr_assert(!w.client->fill.source && !w.client->fill.wanted && !w.client->fill.granted);
+    struct wf_frame_open again = open;
+    again.round.attempt++;
+    client_send(&w, WF_FRAME_open, &again);
+    const struct wf_frame_vote *vote = &client_expect(&w, WF_FRAME_vote)->vote;
+    cr_assert(vote->yes == 0 && strstr(vote->culprit.reason, "is moving its experts") != NULL, "%s",
+              vote->culprit.reason);
 }
 
 Test(placement, tables_that_do_not_fit_are_refused)
