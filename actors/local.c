@@ -17,7 +17,9 @@ struct wf_local_msg *wf_local_msg_new(enum wf_local_kind kind, struct wf_actor *
     struct wf_local_msg *local = calloc(1, sizeof *local);
     WF_ASSERT(local != NULL);
     local->msg.kind = kind;
-    local->msg.from = from;
+    /* Never back to its sender: nobody takes it, and the parts of a rank are freed one after the
+     * other, so that a message to a later part may be from one that is gone. */
+    (void)from;
     local->msg.release = release_local;
     local->msg.lane = WF_LANE_CONTROL;
     return local;

@@ -456,3 +456,13 @@ Test(sender, a_revoke_is_answered_when_no_digest_reads_the_weights)
     }
     stage_close(&stage);
 }
+
+/* The parts of a rank are freed one after the other: what goes back to a part that is gone would be
+ * a write to freed memory (a rank that ends because it cannot plan did so). */
+Test(sender, messages_between_parts_never_go_back)
+{
+    struct wf_actor somebody;
+    struct wf_local_msg *msg = wf_local_msg_new(WF_LOCAL_PLANNED, &somebody);
+    cr_expect_null(msg->msg.from);
+    msg->msg.release(&msg->msg);
+}
