@@ -200,6 +200,7 @@ static enum wf_status refuse_other_heads(const struct config *config, struct wf_
 static enum wf_status refuse_value(const char *key, size_t len, struct json_object *value,
                                    const char *expected, struct wf_error *error)
 {
+    WF_ASSERT(key != NULL);
     return wf_error_set(error, WF_INVALID, "\"%.*s\": expected %s, found %.60s", (int)len, key,
                         expected, json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN));
 }
