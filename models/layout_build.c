@@ -210,13 +210,30 @@ static int compare_names(const void *a, const void *b, void *layout)
     return strcmp(name_at(layout, *(const uint32_t *)a), name_at(layout, *(const uint32_t *)b));
 }
 
+/* Tables may give one name twice, a tensor's or an alias's; whoever looks for it would get either.
+ */
+static enum wf_status check_names(const struct wf_layout *layout, const uint32_t *sorted,
+                                  uint32_t count, struct wf_error *error)
+{
+    for (uint32_t i = 1; i < count; i++) {
+        const char *name = name_at(layout, sorted[i]);
+        if (strcmp(name_at(layout, sorted[i - 1]), name) == 0) {
+            return wf_error_set(error, WF_INVALID,
+                                "%s: two tensors, or a tensor and a second name, are called so; "
+                                "expected one: look which rows of the engine or the family give it",
+                                name);
+        }
+    }
+    return WF_OK;
+}
+
 /* Makes the names pointers and the index by name. */
-static bool finish_names(struct wf_build *build)
+static enum wf_status finish_names(struct wf_build *build, struct wf_error *error)
 {
     struct wf_layout *layout = build->layout;
     struct wf_layout_memory *memory = calloc(1, sizeof *memory);
     if (!memory) {
-        return false;
+        return wf_error_set(error, WF_NO_MEMORY, "no memory for a layout");
     }
     uint32_t count = layout->tensor_count + layout->alias_count;
     layout->memory = memory;
@@ -230,21 +247,24 @@ static bool finish_names(struct wf_build *build)
     }
     memory->sorted = calloc(count + 1, sizeof *memory->sorted);
     if (!memory->sorted) {
-        return false;
+        return wf_error_set(error, WF_NO_MEMORY, "no memory for a layout");
     }
     for (uint32_t i = 0; i < count; i++) {
         memory->sorted[i] = i;
     }
     qsort_r(memory->sorted, count, sizeof *memory->sorted, compare_names, layout);
-    return true;
+    return check_names(layout, memory->sorted, count, error);
 }
 
 enum wf_status wf_build_end(struct wf_build *build, enum wf_status status,
                             struct wf_layout **layout_out, struct wf_error *error)
 {
     struct wf_layout *layout = build->layout;
-    if (status == WF_OK && (build->failed || !finish_names(build))) {
+    if (status == WF_OK && build->failed) {
         status = wf_error_set(error, WF_NO_MEMORY, "no memory for a layout");
+    }
+    if (status == WF_OK) {
+        status = finish_names(build, error);
     }
     if (status != WF_OK) {
         free(build->text);

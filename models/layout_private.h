@@ -33,8 +33,8 @@ void wf_build_piece(struct wf_build *build, uint32_t param, const struct wf_nest
                     enum wf_value_rule value);
 /* A fill of the newest tensor with one byte; `nest` has its box on the tensor side. */
 void wf_build_fill(struct wf_build *build, const struct wf_nest *nest, uint8_t byte);
-/* Sorts, hashes and gives the layout, or frees everything and says why not. `status` other than OK
- * is the caller's own failure: frees and returns it. */
+/* Sorts, hashes and gives the layout, or frees everything and says why not: INVALID where one name
+ * was given twice. `status` other than OK is the caller's own failure: frees and returns it. */
 enum wf_status wf_build_end(struct wf_build *build, enum wf_status status,
                             struct wf_layout **layout_out, struct wf_error *error);
 

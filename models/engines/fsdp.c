@@ -36,7 +36,7 @@ static const struct wf_engine_key keys[] = {
 /* Of transformers: 4 keeps experts apart and other names in memory. */
 static const char *const versions[] = {"5", NULL};
 
-#define BY_ROWS "embedding|head|q|k|v|gate|up|q_bias|k_bias|v_bias|gate_bias|up_bias"
+#define BY_ROWS "embedding|q|k|v|gate|up|q_bias|k_bias|v_bias|gate_bias|up_bias"
 #define BY_COLUMNS "o|down"
 #define FIRST "(shard == 0 || dims == 1)" /* sharded on dimension 0 */
 #define SECOND "shard == 1 && dims > 1"
@@ -44,6 +44,9 @@ static const char *const versions[] = {"5", NULL};
 static const struct wf_engine_row rows[] = {
     {.name = "{name}", .parts = BY_ROWS, .when = "tp > 1 && " FIRST, .cuts = "0~tp 0~dp"},
     {.name = "{name}", .parts = BY_ROWS, .when = "tp > 1 && " SECOND, .cuts = "0~tp 1~dp"},
+    /* A tied head is the embedding, and by that name listed already. */
+    {.name = "{name}", .parts = "head", .when = "!tied && tp > 1 && " FIRST, .cuts = "0~tp 0~dp"},
+    {.name = "{name}", .parts = "head", .when = "!tied && tp > 1 && " SECOND, .cuts = "0~tp 1~dp"},
     {.name = "{name}", .parts = BY_COLUMNS, .when = "tp > 1 && " FIRST, .cuts = "1~tp 0~dp"},
     {.name = "{name}", .parts = BY_COLUMNS, .when = "tp > 1 && " SECOND, .cuts = "1~tp 1~dp"},
     /* Dimension 0 of fused experts is their number: see experts(). */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "golden.h"
-#include "models/layout.h"
+#include "models/layout_private.h"
 
 static struct wf_layout *derive(const struct wf_model *model, const char *spec, uint32_t rank,
                                 struct wf_recipe *recipe)
@@ -376,6 +376,33 @@ Test(layout, mismatches_name_the_tensor_and_a_cause)
     }
     wf_layout_free(layout);
     wf_model_free(model);
+}
+
+/* Of a tensor called "a" and one more: a tensor, or an alias. */
+Test(layout, a_name_is_given_once)
+{
+    static const struct {
+        const char *name;
+        bool alias, refused;
+    } rows[] = {{"b", false, false}, {"a", false, true}, {"b", true, false}, {"a", true, true}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const uint64_t shape[] = {4};
+        struct wf_build build;
+        struct wf_layout *layout = NULL;
+        struct wf_error error = {0};
+        wf_build_begin(&build);
+        wf_build_tensor(&build, "a", WF_DTYPE_F32, 1, shape, WF_TENSOR_WEIGHTS);
+        if (rows[i].alias) {
+            wf_build_alias(&build, rows[i].name, 0);
+        } else {
+            wf_build_tensor(&build, rows[i].name, WF_DTYPE_F32, 1, shape, WF_TENSOR_WEIGHTS);
+        }
+        cr_expect_eq(wf_build_end(&build, WF_OK, &layout, &error),
+                     rows[i].refused ? WF_INVALID : WF_OK, "row %zu", i);
+        cr_expect(!rows[i].refused || strstr(error.text, "a: two tensors"), "row %zu: %s", i,
+                  error.text);
+        wf_layout_free(layout);
+    }
 }
 
 Test(layout, packed_weights_are_refused)

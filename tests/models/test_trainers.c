@@ -35,6 +35,10 @@ static const struct {
     const char *name, *config;
 } models[] = {
     {"llama", "{\"model_type\": \"llama\", " BASE "}"},
+    {"tied", "{\"model_type\": \"qwen3\", \"hidden_size\": 16, \"num_hidden_layers\": 2, "
+             "\"vocab_size\": 64, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+             "\"head_dim\": 8, \"intermediate_size\": 24, \"tie_word_embeddings\": true, "
+             "\"torch_dtype\": \"bfloat16\"}"},
     {"gemma", "{\"model_type\": \"gemma3_text\", " BASE "}"},
     {"mixtral", "{\"model_type\": \"mixtral\", \"num_local_experts\": 4, " BASE "}"},
     {"qwen2_moe", "{\"model_type\": \"qwen2_moe\", " BASE EXPERTS "}"},
@@ -243,6 +247,11 @@ static const struct {
     {"llama", "fsdp:dp=2,tp=2,shard=1", 3, "model.layers.0.mlp.down_proj.weight", "16x6"},
     {"llama", "fsdp:dp=2,tp=2,shard=1", 3, "model.layers.0.mlp.up_proj.weight", "12x8"},
     {"llama", "fsdp:dp=2,tp=2,shard=1", 3, "model.norm.weight", "8"},
+    {"llama", "fsdp:dp=2,tp=2", 3, "lm_head.weight", "16x16"},
+    {"llama", "fsdp:dp=2,tp=2,shard=1", 3, "lm_head.weight", "32x8"},
+    /* once, and under the head's name only as an alias */
+    {"tied", "fsdp:dp=2,tp=2", 3, "model.embed_tokens.weight", "16x16"},
+    {"tied", "fsdp:dp=2,tp=2,shard=1", 3, "lm_head.weight", "32x8"},
 };
 
 Test(trainers, tensors_of_a_rank)
