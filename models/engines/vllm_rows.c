@@ -62,6 +62,10 @@
 #define FINE(role_, rows_, columns_) \
     role_ "(" rows_ " ^ 128, " REPEAT "; " columns_ " ^ 128, " REPEAT ")"
 
+/* Scales of k and v by head where a head is whole blocks, so that few KV heads are repeated with
+ * their scales. */
+#define KV_SCALE(role_) role_ "(d % 128 == 0 ? nk : nk * d / 128, d % 128 == 0 ? d / 128 : 1)"
+
 /* Rows of one head of the delta net's q, k and v inside a parameter that holds them one after the
  * other. */
 #define GDN_Q(role_) role_ "(2 * gk * ek + gv * ev@0:gk * ek)"
@@ -99,7 +103,7 @@ const struct wf_engine_row wf_vllm_rows[] = {
     WHOLE("input_norm|post_norm|attn_out_norm|mlp_out_norm|q_norm|k_norm"),
     FUSED("{dir}qkv_proj.weight", "q k v"),
     FUSED("{dir}qkv_proj.bias", "q_bias k_bias v_bias"),
-    FUSED("{dir}qkv_proj." SCALE, "q_scale k_scale v_scale"),
+    FUSED("{dir}qkv_proj." SCALE, "q_scale " KV_SCALE("k_scale") " " KV_SCALE("v_scale")),
     FUSED("{name}", LING_QKV("qkv", "d")),
     FUSED("{name}", LING_QKV("qkv_scale", "d / 128")),
     COLUMNS("o|o_scale"),
