@@ -372,38 +372,10 @@ static enum wf_status add_row(struct deriver *d, uint32_t index)
     return status;
 }
 
-/* Contiguous equal shares, where the engine has no rule of its own. */
-static enum wf_status equal_experts(struct deriver *d)
-{
-    uint64_t experts = wf_model_size(d->at.at.model, "E");
-    uint32_t size = d->rank.group[WF_GROUP_EP].size, rank = d->rank.group[WF_GROUP_EP].rank;
-    size = size ? size : 1;
-    if (experts > WF_EXPERTS_MAX || experts % size != 0) {
-        return wf_error_set(d->error, WF_INVALID,
-                            "%" PRIu64 " experts cannot be divided over ep=%" PRIu32, experts,
-                            size);
-    }
-    d->slot_count = (uint32_t)(experts / size);
-    for (uint32_t i = 0; i < d->slot_count; i++) {
-        d->slots[i] = rank * d->slot_count + i;
-    }
-    return WF_OK;
-}
-
-static enum wf_status find_slots(struct deriver *d)
-{
-    const struct wf_recipe *recipe = d->at.recipe;
-    if (!recipe->engine->experts) {
-        return equal_experts(d);
-    }
-    return recipe->engine->experts(d->at.at.model, recipe, &d->rank, d->at.at.index, d->slots,
-                                   &d->slot_count, d->error);
-}
-
 /* Rows [first, end) of the binding that belong to the member at hand; the wildcard's last. */
 static enum wf_status add_member(struct deriver *d, uint32_t first, uint32_t end)
 {
-    enum wf_status status = find_slots(d);
+    enum wf_status status = wf_slots_find(&d->at, &d->binding, d->slots, &d->slot_count, d->error);
     for (uint32_t i = first; i < end && status == WF_OK; i++) {
         if (d->binding.rows[i].stack == d->at.at.stack) {
             status = add_row(d, i);

@@ -69,6 +69,13 @@ enum wf_status wf_row_part_next(const char **text, struct wf_row_part *part_out,
 enum wf_status wf_binding_make(const struct wf_model *model, const struct wf_engine *engine,
                                struct wf_binding *binding_out, struct wf_error *error);
 
+/* The experts of this rank's slots in the member at hand, in the order of the slots: none where the
+ * member has no parameters of experts. A placement is read in stack "layer" only; elsewhere the
+ * engine's rule holds. INVALID as the engine's `experts`. */
+enum wf_status wf_slots_find(const struct wf_row_at *at, const struct wf_binding *binding,
+                             uint32_t slots_out[WF_SLOTS_MAX], uint32_t *count_out,
+                             struct wf_error *error);
+
 /* The name of a bound row's tensor (or of an alias, by its pattern). `slot` and `expert` are for
  * names that have them. INVALID when it does not fit WF_NAME_MAX. */
 enum wf_status wf_row_name(const struct wf_row_at *at, const struct wf_binding *binding,

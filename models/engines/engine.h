@@ -180,8 +180,9 @@ struct wf_engine {
                              uint32_t pp, struct wf_chunk *chunks_out, uint32_t *count_out,
                              struct wf_error *error);
     struct wf_coordinates (*coordinates)(const struct wf_recipe *recipe, uint32_t rank);
-    /* The experts of this rank's slots in one member of a stack, in the order of the slots; gives
-     * their count (0 where the model has none). NULL: contiguous equal shares over WF_GROUP_EP. */
+    /* The experts of this rank's slots in one member of a stack that has experts, in the order of
+     * the slots; gives their count (0 where the model has none). NULL: contiguous equal shares over
+     * WF_GROUP_EP. */
     enum wf_status (*experts)(const struct wf_model *model, const struct wf_recipe *recipe,
                               const struct wf_coordinates *at, uint32_t layer,
                               uint32_t slots_out[WF_SLOTS_MAX], uint32_t *count_out,

@@ -229,6 +229,7 @@ static const struct wf_engine_key keys[] = {
 
 /* What neither an executed layout nor a rule shows, and what SGLang refuses itself. */
 #define REQUIRES                                                                                \
+    "(ep == 1 || E > 0): the model has no experts that ep could deal out|"                      \
     "(E == 0 || tp <= E): SGLang's classes refuse more tensor parallel ranks than experts|"     \
     "(gk % attn_size == 0 && gv % attn_size == 0): heads of the delta nets cannot be divided "  \
     "over the attention's ranks|"                                                               \

@@ -181,6 +181,74 @@ static uint64_t shown(const struct wf_layout *layout, uint32_t tensor, uint32_t 
     return count;
 }
 
+#define SMALL                                                                   \
+    "\"hidden_size\": 32, \"num_hidden_layers\": 2, \"vocab_size\": 64, "       \
+    "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 8, " \
+    "\"intermediate_size\": 24, \"torch_dtype\": \"bfloat16\", "
+#define ROUTED "\"num_experts\": 4, \"moe_intermediate_size\": 8, "
+#define SHARED                                                                         \
+    "\"n_routed_experts\": 4, \"moe_intermediate_size\": 8, \"n_shared_experts\": 1, " \
+    "\"first_k_dense_replace\": 1, \"topk_method\": \"noaux_tc\", "
+#define LATENT                                                             \
+    "\"q_lora_rank\": 12, \"kv_lora_rank\": 12, \"qk_nope_head_dim\": 8, " \
+    "\"qk_rope_head_dim\": 4, \"v_head_dim\": 8, "
+
+/* Where there are no experts a placement is not looked at: not in dense layers, whose rows may hold
+ * anything, and not in the blocks of a vision tower, of which there may be more than layers. */
+Test(serving, a_placement_is_read_where_experts_are)
+{
+    static const uint32_t table[] = {0, 0, 0, 0, 3, 2, 1, 0};
+    /* of two layers, the second of which has experts */
+    static const char *const configs[] = {
+        "{\"model_type\": \"deepseek_v3\", " SMALL SHARED LATENT "\"tie_word_embeddings\": false}",
+        "{\"model_type\": \"qwen3_vl_moe\", \"tie_word_embeddings\": false, "
+        "\"text_config\": {" SMALL ROUTED "\"mlp_only_layers\": [0]}, \"vision_config\": {"
+        "\"depth\": 3, \"hidden_size\": 16, \"num_heads\": 2, \"intermediate_size\": 24, "
+        "\"patch_size\": 2, \"temporal_patch_size\": 2, \"in_channels\": 3, "
+        "\"spatial_merge_size\": 2, \"out_hidden_size\": 32, "
+        "\"num_position_embeddings\": 16, \"deepstack_visual_indexes\": [0]}}",
+    };
+    for (size_t i = 0; i < sizeof configs / sizeof configs[0] * SERVING; i++) {
+        struct wf_model *model = parse(configs[i / SERVING]);
+        struct wf_placement placement = {.layers = 2, .slots = 4, .experts = table};
+        struct wf_recipe recipe;
+        struct wf_layout *layout = NULL;
+        struct wf_error error = {0};
+        char spec[64];
+        snprintf(spec, sizeof spec, "%s:tp=2,ep=2", serving[i % SERVING]->name);
+        cr_assert_eq(wf_recipe_parse(spec, model, &recipe, &error), WF_OK, "%s: %s", spec,
+                     error.text);
+        recipe.placement = &placement;
+        cr_assert_eq(wf_layout_derive(model, &recipe, 0, &layout, &error), WF_OK, "%s: %s", spec,
+                     error.text);
+        uint32_t row = wf_family_find_row(model->family, 0, "expert_down", 11), tensor = 0;
+        while (tensor < layout->tensor_count &&
+               !(strstr(layout->tensors[tensor].name, "layers.1.mlp.experts.") &&
+                 strstr(layout->tensors[tensor].name, "w2_weight"))) {
+            tensor++;
+        }
+        cr_assert_lt(tensor, layout->tensor_count, "%s", spec);
+        for (uint32_t expert = 0; expert < 4; expert++) {
+            uint64_t first = 0;
+            uint32_t param = wf_model_param(model, 0, 1, row, expert);
+            cr_expect_eq(shown(layout, tensor, param, &first), expert >= 2 ? 32 * 8 : 0,
+                         "%s expert %u", spec, expert);
+        }
+        wf_layout_free(layout);
+        wf_model_free(model);
+    }
+}
+
+Test(serving, experts_are_dealt_out_only_where_there_are_some)
+{
+    struct wf_model *model = golden_model("tests/golden/models/tiny-qwen3.json");
+    struct wf_recipe recipe;
+    struct wf_error error = {0};
+    cr_expect_eq(wf_recipe_parse("sglang:tp=2,ep=2", model, &recipe, &error), WF_UNSUPPORTED);
+    cr_expect(strstr(error.text, "no experts"), "%s", error.text);
+    wf_model_free(model);
+}
+
 /* Shares of mxfp4 experts are whole blocks of 32, the last one short. */
 Test(serving, gptoss_shares)
 {
