@@ -68,6 +68,11 @@ enum wf_status wf_sglang_experts(const struct wf_model *model, const struct wf_r
         .name = "{top}lm_head.weight", .parts = "head", .when = when_, .pad = "vocab_multiple", \
         .cuts = "0/head"                                                                        \
     }
+/* Of those that build it whether it is tied or not: it is no second name of the embedding. */
+#define WF_SGLANG_HEAD_NEVER_TIED \
+    {                             \
+        "embedding", NULL, NULL   \
+    }
 
 /* GemmaRMSNorm [layers/layernorm.py] keeps weight + 1 beside weight, for its kernels, and its
  * loader renews it. `module` is the module's name behind {dir}. */

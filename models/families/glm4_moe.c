@@ -54,13 +54,16 @@ static const struct wf_engine_row sglang_rows[] = {
     WF_SGLANG_WHOLE_AS("router", "f32"),
     WF_SGLANG_FUSING_EXPERTS("1"),
 };
+static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_HEAD_NEVER_TIED};
 
 static const struct wf_family_engine engines[] = {
     {.engine = "vllm", .rows = vllm_rows, .row_count = WF_COUNT(vllm_rows)},
     {.engine = "sglang",
      .requires = WF_SGLANG_FUSING_REQUIRES,
      .rows = sglang_rows,
-     .row_count = WF_COUNT(sglang_rows)},
+     .row_count = WF_COUNT(sglang_rows),
+     .aliases = sglang_aliases,
+     .alias_count = WF_COUNT(sglang_aliases)},
 };
 
 const struct wf_family wf_family_glm4_moe = {

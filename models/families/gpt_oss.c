@@ -163,6 +163,7 @@ static const struct wf_engine_row sglang_rows[] = {
      .when = "mxfp4",
      .data_when = "etp_rank == 0"},
 };
+static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_HEAD_NEVER_TIED};
 
 static const struct wf_family_engine engines[] = {
     {.engine = "hf", .rows = hf_rows, .row_count = WF_COUNT(hf_rows)},
@@ -189,7 +190,9 @@ static const struct wf_family_engine engines[] = {
          "redundant experts|I % etp_size == 0: an expert's size cannot be divided over its "
          "ranks",
      .rows = sglang_rows,
-     .row_count = WF_COUNT(sglang_rows)},
+     .row_count = WF_COUNT(sglang_rows),
+     .aliases = sglang_aliases,
+     .alias_count = WF_COUNT(sglang_aliases)},
 };
 
 const struct wf_family wf_family_gpt_oss = {

@@ -45,6 +45,7 @@ static const struct wf_engine_alias vllm_aliases[] = {
 
 /* SGLang builds the head on every stage [models/mixtral.py]. */
 static const struct wf_engine_row sglang_rows[] = {WF_SGLANG_HEAD_EVERYWHERE(NULL)};
+static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_HEAD_NEVER_TIED};
 
 static const struct wf_family_engine engines[] = {
     {.engine = "memory", .renames = "block_sparse_moe.=>mlp.", .order = WF_ROUTER_FIRST},
@@ -57,7 +58,9 @@ static const struct wf_family_engine engines[] = {
      .requires = WF_SGLANG_NO_DP_ATTENTION
      "|nq * d == H: SGLang's class ignores head_dim and takes hidden_size / heads",
      .rows = sglang_rows,
-     .row_count = WF_COUNT(sglang_rows)},
+     .row_count = WF_COUNT(sglang_rows),
+     .aliases = sglang_aliases,
+     .alias_count = WF_COUNT(sglang_aliases)},
 };
 
 const struct wf_family wf_family_mixtral = {

@@ -50,6 +50,7 @@ static const struct wf_engine_row sglang_rows[] = {
     WF_SGLANG_FUSED_OF("{dir}qkv_proj.weight", "q k v", "attn"),
     WF_SGLANG_KV_SCALES("k", "attn", "fp8"),
 };
+static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_HEAD_NEVER_TIED};
 
 static const struct wf_family_engine engines[] = {
     {.engine = "memory", .order = WF_ROUTER_FIRST},
@@ -61,7 +62,9 @@ static const struct wf_family_engine engines[] = {
     {.engine = "sglang",
      .requires = "nq * d == H: SGLang's class ignores head_dim and takes hidden_size / heads",
      .rows = sglang_rows,
-     .row_count = WF_COUNT(sglang_rows)},
+     .row_count = WF_COUNT(sglang_rows),
+     .aliases = sglang_aliases,
+     .alias_count = WF_COUNT(sglang_aliases)},
 };
 
 const struct wf_family wf_family_qwen2_moe = {

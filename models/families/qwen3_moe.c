@@ -47,6 +47,7 @@ static const struct wf_engine_alias vllm_aliases[] = {
 
 /* SGLang builds the head on every stage [models/qwen3_moe.py]. */
 static const struct wf_engine_row sglang_rows[] = {WF_SGLANG_HEAD_EVERYWHERE(NULL)};
+static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_HEAD_NEVER_TIED};
 
 static const struct wf_family_engine engines[] = {
     {.engine = "vllm",
@@ -55,7 +56,11 @@ static const struct wf_family_engine engines[] = {
      .aliases = vllm_aliases,
      .alias_count = WF_COUNT(vllm_aliases),
      .requires = "!attention_bias: vLLM's Qwen3 classes have no bias on o_proj"},
-    {.engine = "sglang", .rows = sglang_rows, .row_count = WF_COUNT(sglang_rows)},
+    {.engine = "sglang",
+     .rows = sglang_rows,
+     .row_count = WF_COUNT(sglang_rows),
+     .aliases = sglang_aliases,
+     .alias_count = WF_COUNT(sglang_aliases)},
 };
 
 const struct wf_family wf_family_qwen3_moe = {

@@ -239,6 +239,43 @@ Test(serving, a_placement_is_read_where_experts_are)
     }
 }
 
+/* Classes of SGLang with a head of their own even where it is tied: it is a tensor, filled from the
+ * embedding, and no second name of it. */
+Test(serving, a_head_of_its_own_is_no_alias)
+{
+    static const char *const configs[] = {
+        "{\"model_type\": \"qwen3_moe\", " SMALL ROUTED "\"tie_word_embeddings\": true}",
+        "{\"model_type\": \"qwen2_moe\", " SMALL ROUTED "\"tie_word_embeddings\": true, "
+        "\"shared_expert_intermediate_size\": 8}",
+        "{\"model_type\": \"mixtral\", " SMALL "\"num_local_experts\": 4, "
+        "\"tie_word_embeddings\": true}",
+        "{\"model_type\": \"glm4_moe\", " SMALL SHARED "\"tie_word_embeddings\": true}",
+        "{\"model_type\": \"glm4_moe_lite\", " SMALL SHARED LATENT "\"tie_word_embeddings\": true}",
+        "{\"model_type\": \"gpt_oss\", " SMALL "\"num_local_experts\": 4, "
+        "\"attention_bias\": true, \"tie_word_embeddings\": true}",
+    };
+    for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++) {
+        struct wf_model *model = parse(configs[i]);
+        struct wf_recipe recipe;
+        struct wf_layout *layout = NULL;
+        struct wf_error error = {0};
+        uint64_t first = 0;
+        cr_assert_eq(wf_recipe_parse("sglang:tp=2", model, &recipe, &error), WF_OK, "%s: %s",
+                     configs[i], error.text);
+        cr_assert_eq(wf_layout_derive(model, &recipe, 1, &layout, &error), WF_OK, "%s: %s",
+                     configs[i], error.text);
+        uint32_t head = wf_layout_find(layout, "lm_head.weight", 14);
+        uint32_t row = wf_family_find_row(model->family, WF_NONE, "embedding", 9);
+        uint32_t param = wf_model_param(model, WF_NONE, WF_NONE, row, 0);
+        cr_assert_lt(head, layout->tensor_count, "%s", configs[i]);
+        cr_expect_str_eq(layout->tensors[head].name, "lm_head.weight", "%s", configs[i]);
+        cr_expect_eq(shown(layout, head, param, &first), 32 * 32, "%s", configs[i]);
+        cr_expect_eq(layout->alias_count, 0, "%s", configs[i]);
+        wf_layout_free(layout);
+        wf_model_free(model);
+    }
+}
+
 Test(serving, experts_are_dealt_out_only_where_there_are_some)
 {
     struct wf_model *model = golden_model("tests/golden/models/tiny-qwen3.json");
