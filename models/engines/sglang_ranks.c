@@ -108,6 +108,11 @@ enum wf_status wf_sglang_check_recipe(const struct wf_recipe *recipe, struct wf_
                             "own: say engines=%" PRIu32,
                             dp, dp);
     }
+    if (dp == 1 && attention) {
+        return wf_error_set(error, WF_INVALID,
+                            "dp_attention=1 with dp=1: SGLang turns it off; expected dp of 2 or "
+                            "more, or neither");
+    }
     if (recipe->own[WF_SGLANG_DP_LM_HEAD] && !attention) {
         return wf_error_set(error, WF_INVALID, "dp_lm_head=1 needs dp_attention=1");
     }

@@ -69,6 +69,7 @@ static const struct {
 } refusals[] = {
     {"", WF_INVALID, "unknown engine"},
     {"megatro:tp=2", WF_INVALID, "megatron?"},
+    {"sglang:tp=2,dp_attention=1", WF_INVALID, "SGLang turns it off"},
     {"torchtitan:tp=2", WF_INVALID, "fsdp, hf, megatron, sglang, vllm"},
     {"fsdp:mesh=2x3", WF_INVALID, "no key \"mesh\""},
     {"fsdp:version=4.57.1", WF_UNSUPPORTED, "known: 5"},
