@@ -227,8 +227,11 @@ enum wf_status wf_sglang_experts(const struct wf_model *model, const struct wf_r
     WF_SGLANG_EXPERTS(WF_SGLANG_FUSES(rule), WF_SGLANG_ONE_EXTRA),        \
         WF_SGLANG_EXPERTS("!" WF_SGLANG_FUSES(rule), WF_SGLANG_NO_EXTRA), \
         WF_SGLANG_SHARED_EXPERTS("!" WF_SGLANG_FUSES(rule))
-#define WF_SGLANG_FUSING_REQUIRES                                                          \
+#define WF_SGLANG_FUSING_REQUIRES(rule)                                                    \
     "(!shared_experts.fused || (ep == 1 && a2a.none)): a fused shared expert with expert " \
-    "parallelism is not known"
+    "parallelism is not known|"                                                            \
+    "(redundant == 0 || !" WF_SGLANG_FUSES(                                                \
+        rule) "): a fused shared expert behind redundant ones is not known; say "          \
+              "shared_experts=separate"
 
 #endif

@@ -23,8 +23,10 @@ static const struct wf_engine_alias vllm_aliases[] = {
 
 /* SGLang fuses the shared expert of V3 and R1 [models/deepseek_v2.py:
  * determine_num_fused_shared_experts]; V3.2's class and other sizes do not. */
+#define FUSED_WHERE "E == 256 && S == I && ih == 0"
+
 static const struct wf_engine_row sglang_rows[] = {
-    WF_SGLANG_FUSING_EXPERTS("E == 256 && S == I && ih == 0"),
+    WF_SGLANG_FUSING_EXPERTS(FUSED_WHERE),
 };
 
 static const struct wf_family_engine engines[] = {
@@ -34,7 +36,7 @@ static const struct wf_family_engine engines[] = {
      .aliases = vllm_aliases,
      .alias_count = WF_COUNT(vllm_aliases)},
     {.engine = "sglang",
-     .requires = WF_SGLANG_FUSING_REQUIRES,
+     .requires = WF_SGLANG_FUSING_REQUIRES(FUSED_WHERE),
      .rows = sglang_rows,
      .row_count = WF_COUNT(sglang_rows)},
 };

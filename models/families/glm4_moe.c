@@ -47,19 +47,21 @@ static const struct wf_engine_row vllm_rows[] = {
     {.name = "{name}", .parts = "router", .dtype = "f32"},
 };
 
+#define FUSED_WHERE "1"
+
 /* SGLang fuses the shared expert, keeps the router in f32 and builds the head on every stage
  * [models/glm4_moe.py]. */
 static const struct wf_engine_row sglang_rows[] = {
     WF_SGLANG_HEAD_EVERYWHERE(NULL),
     WF_SGLANG_WHOLE_AS("router", "f32"),
-    WF_SGLANG_FUSING_EXPERTS("1"),
+    WF_SGLANG_FUSING_EXPERTS(FUSED_WHERE),
 };
 static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_HEAD_NEVER_TIED};
 
 static const struct wf_family_engine engines[] = {
     {.engine = "vllm", .rows = vllm_rows, .row_count = WF_COUNT(vllm_rows)},
     {.engine = "sglang",
-     .requires = WF_SGLANG_FUSING_REQUIRES,
+     .requires = WF_SGLANG_FUSING_REQUIRES(FUSED_WHERE),
      .rows = sglang_rows,
      .row_count = WF_COUNT(sglang_rows),
      .aliases = sglang_aliases,

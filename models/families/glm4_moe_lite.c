@@ -18,12 +18,14 @@ static const struct wf_engine_alias vllm_aliases[] = {
     WF_VLLM_MLA_ALIASES(NULL),
 };
 
+#define FUSED_WHERE "S == I"
+
 /* SGLang fuses one shared expert, keeps the router in f32 and builds the head on every stage
  * [models/glm4_moe_lite.py]. */
 static const struct wf_engine_row sglang_rows[] = {
     WF_SGLANG_HEAD_EVERYWHERE(NULL),
     WF_SGLANG_WHOLE_AS("router", "f32"),
-    WF_SGLANG_FUSING_EXPERTS("S == I"),
+    WF_SGLANG_FUSING_EXPERTS(FUSED_WHERE),
 };
 static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_HEAD_NEVER_TIED};
 
@@ -34,7 +36,7 @@ static const struct wf_family_engine engines[] = {
      .aliases = vllm_aliases,
      .alias_count = WF_COUNT(vllm_aliases)},
     {.engine = "sglang",
-     .requires = WF_SGLANG_FUSING_REQUIRES,
+     .requires = WF_SGLANG_FUSING_REQUIRES(FUSED_WHERE),
      .rows = sglang_rows,
      .row_count = WF_COUNT(sglang_rows),
      .aliases = sglang_aliases,

@@ -276,6 +276,34 @@ Test(serving, a_head_of_its_own_is_no_alias)
     }
 }
 
+/* Where the shared expert is fused into the slots by itself (GLM-4.5 without ep), where it is not,
+ * and redundant slots. */
+Test(serving, a_fused_shared_expert_behind_redundant_ones_is_refused)
+{
+    static const struct {
+        const char *spec;
+        bool refused;
+    } rows[] = {
+        {"sglang:tp=2", false},
+        {"sglang:tp=2,redundant=2", true},
+        {"sglang:tp=2,redundant=2,shared_experts=fused", true},
+        {"sglang:tp=2,redundant=2,shared_experts=separate", false},
+        {"sglang:tp=2,ep=2,redundant=2", false},
+    };
+    struct wf_model *model =
+        parse("{\"model_type\": \"glm4_moe\", " SMALL SHARED "\"tie_word_embeddings\": false}");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct wf_recipe recipe;
+        struct wf_error error = {0};
+        enum wf_status status = wf_recipe_parse(rows[i].spec, model, &recipe, &error);
+        cr_expect_eq(status, rows[i].refused ? WF_UNSUPPORTED : WF_OK, "%s: %s", rows[i].spec,
+                     error.text);
+        cr_expect(!rows[i].refused || strstr(error.text, "separate"), "%s: %s", rows[i].spec,
+                  error.text);
+    }
+    wf_model_free(model);
+}
+
 Test(serving, experts_are_dealt_out_only_where_there_are_some)
 {
     struct wf_model *model = golden_model("tests/golden/models/tiny-qwen3.json");
