@@ -445,7 +445,12 @@ static enum wf_status build(struct builder *b, struct wf_error *error)
 {
     struct wf_model *model = b->model;
     struct wf_model_memory *memory = wf_memory(model);
-    memory->experts = (uint32_t)wf_model_size(model, "E");
+    uint64_t experts = wf_model_size(model, "E");
+    if (experts > WF_EXPERTS_MAX) {
+        return wf_error_set(error, WF_INVALID, "size E: expected at most %d experts, found %llu",
+                            WF_EXPERTS_MAX, (unsigned long long)experts);
+    }
+    memory->experts = (uint32_t)experts;
     enum wf_status status = add_rows(b, error);
     if (status != WF_OK) {
         return status;

@@ -78,6 +78,7 @@
 struct wf_layout; /* models/layout.h */
 
 enum { WF_PARTS_MAX = 12, WF_CHUNKS_MAX = 256, WF_PREFIX_MAX = 32, WF_SLOTS_MAX = 8192 };
+_Static_assert((int)WF_EXPERTS_MAX <= (int)WF_SLOTS_MAX, "each expert of a model can have a slot");
 
 enum wf_row_kind {
     WF_ROW_WEIGHTS,

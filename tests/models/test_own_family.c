@@ -1,0 +1,109 @@
+/* test_own_family.c - tables of families that pass the check and go wrong only with their numbers:
+ * refused with a sentence, or laid out as they say. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "models/engines/engine.h"
+#include "models/families/family.h"
+#include "models/layout.h"
+
+/* Families to change one thing of. Sizes by index: the enum. */
+enum { SIZE_H, SIZE_L, SIZE_V, SIZE_TIED, SIZE_E, SIZE_I, SIZE_GLOB, SIZE_NQ, SIZE_NK, SIZE_D };
+
+struct draft {
+    struct wf_family family;
+    struct wf_family_size sizes[10];
+    struct wf_family_stack stack;
+    struct wf_family_row rows[8];
+    struct wf_family_engine engine;
+    struct wf_engine_row engine_row;
+};
+
+static void make_draft(struct draft *d)
+{
+    *d = (struct draft){
+        .sizes = {[SIZE_H] = {"H", NULL, "64", NULL},
+                  [SIZE_L] = {"L", NULL, "2", NULL},
+                  [SIZE_V] = {"V", NULL, "128", NULL},
+                  [SIZE_TIED] = {"tied", NULL, "0", NULL},
+                  [SIZE_E] = {"E", NULL, "4", NULL},
+                  [SIZE_I] = {"I", NULL, "8", NULL},
+                  [SIZE_GLOB] = {"glob", NULL, "layer % 2", NULL},
+                  [SIZE_NQ] = {"nq", NULL, "8", NULL},
+                  [SIZE_NK] = {"nk", NULL, "4", NULL},
+                  [SIZE_D] = {"d", NULL, "16", NULL}},
+        .stack = {"layer", "h.{i}.", "L", NULL},
+        .rows = {{.role = "embedding", .name = "wte.weight", .shape = "V,H"},
+                 {.role = "q", .name = "{layers}q.weight", .shape = "nq*d,H", .unit = "nq"},
+                 {.role = "k", .name = "{layers}k.weight", .shape = "nk*d,H", .unit = "nk"},
+                 {.role = "v", .name = "{layers}v.weight", .shape = "nk*d,H", .unit = "nk"},
+                 {.role = "expert_gate", .name = "{layers}experts.{expert}.g", .shape = "I,H"},
+                 {.role = "expert_up", .name = "{layers}experts.{expert}.u", .shape = "I,H"},
+                 {.role = "expert_down", .name = "{layers}experts.{expert}.d", .shape = "H,I"},
+                 {.role = "head", .name = "head.weight", .shape = "V,H", .when = "!tied"}},
+    };
+    d->engine = (struct wf_family_engine){.engine = "vllm", .rows = &d->engine_row, .row_count = 1};
+    d->family = (struct wf_family){.name = "own",
+                                   .model_types = "own",
+                                   .sizes = d->sizes,
+                                   .size_count = 10,
+                                   .stacks = &d->stack,
+                                   .stack_count = 1,
+                                   .rows = d->rows,
+                                   .row_count = 8};
+}
+
+/* Everything from the table to one rank's layout; frees nothing of what it gives. */
+static enum wf_status derive(const struct draft *d, const char *spec, struct wf_model **model_out,
+                             struct wf_layout **layout_out, struct wf_error *error)
+{
+    static const char config[] = "{\"model_type\": \"own\"}";
+    const struct wf_family *const extra[] = {&d->family, NULL};
+    struct wf_recipe recipe;
+    enum wf_status status = wf_family_check(&d->family, error);
+    if (status == WF_OK) {
+        status = wf_model_parse(config, sizeof config - 1, extra, model_out, error);
+    }
+    if (status == WF_OK) {
+        status = wf_recipe_parse(spec, *model_out, &recipe, error);
+    }
+    return status == WF_OK ? wf_layout_derive(*model_out, &recipe, 0, layout_out, error) : status;
+}
+
+#define CHANGE(row, change)                   \
+    static void change_##row(struct draft *d) \
+    {                                         \
+        change;                               \
+    }
+CHANGE(none, (void)d)
+CHANGE(experts, d->sizes[SIZE_E].otherwise = "60000")
+CHANGE(experts_wrap, d->sizes[SIZE_E].otherwise = "4294967296 + 4")
+
+Test(own_family, numbers_that_do_not_do_are_refused)
+{
+    static const struct {
+        const char *name;
+        void (*change)(struct draft *);
+        const char *spec, *fragment; /* NULL: accepted */
+    } rows[] = {
+        {"as it is", change_none, "vllm:", NULL},
+        {"more experts than slots", change_experts, "fsdp:", "at most 8192 experts"},
+        {"experts of 33 bits", change_experts_wrap, "hf:", "at most 8192 experts"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct draft draft;
+        struct wf_model *model = NULL;
+        struct wf_layout *layout = NULL;
+        struct wf_error error = {0};
+        make_draft(&draft);
+        rows[i].change(&draft);
+        enum wf_status status = derive(&draft, rows[i].spec, &model, &layout, &error);
+        cr_expect_eq(status, rows[i].fragment ? WF_INVALID : WF_OK, "%s: %s", rows[i].name,
+                     error.text);
+        cr_expect(!rows[i].fragment || strstr(error.text, rows[i].fragment), "%s: %s", rows[i].name,
+                  error.text);
+        wf_layout_free(layout);
+        wf_model_free(model);
+    }
+}
