@@ -168,11 +168,28 @@ static bool some_family_knows(const char *name, size_t len)
     return false;
 }
 
+/* Sizes that vary, `layer` and `index` are those that have no value outside the stacks. */
+static bool varies(const struct wf_model *model, const char *name, size_t len)
+{
+    struct wf_model_at nowhere = {model, WF_NONE, WF_NONE};
+    uint64_t unused = 0;
+    return !wf_model_lookup(&nowhere, name, len, &unused);
+}
+
 bool wf_row_lookup(void *user, const char *name, size_t len, uint64_t *out)
 {
     const struct wf_row_at *at = user;
     struct wf_model_at model_at = at->at;
-    if (wf_model_lookup(&model_at, name, len, out) || wf_row_lookup_own(at, name, len, out)) {
+    if (wf_model_lookup(&model_at, name, len, out)) {
+        if (at->of_member_out && varies(at->at.model, name, len)) {
+            *at->of_member_out = true;
+        }
+        return true;
+    }
+    if (wf_row_lookup_own(at, name, len, out)) {
+        if (at->of_member_out && len > 4 && memcmp(name, "has.", 4) == 0) {
+            *at->of_member_out = true;
+        }
         return true;
     }
     *out = 0; /* behind those who said no */

@@ -22,6 +22,8 @@ struct wf_row_at {
     uint64_t slots, rows, columns, extra;
     uint32_t dims;        /* of the first part's parameter */
     bool sized, in_extra; /* slots, rows and columns are known; `x` is */
+    /* Set where a value that was asked for is the member's own; NULL: nobody wants to know. */
+    bool *of_member_out;
 };
 /* wf_expr_lookup_t over a wf_row_at. */
 bool wf_row_lookup(void *at, const char *name, size_t len, uint64_t *value_out);
@@ -92,9 +94,11 @@ struct wf_slab_nest {
 };
 
 /* What a bound row's tensor looks like here, the same for every slot. Kept from member to member of
- * a stack while the parameters' shapes stay (layers are alike). */
+ * a stack while the parameters' shapes stay (layers are alike), unless its groups, pads, units or
+ * factors asked for what each member has of its own. */
 struct wf_slab {
-    bool known;
+    bool known, of_member;
+    uint32_t index;         /* the member it was made for */
     uint64_t rows, columns; /* local */
     uint32_t elem_bytes;
     enum wf_dtype dtype;

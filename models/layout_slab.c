@@ -472,9 +472,13 @@ static enum wf_status make_nests(struct maker *m)
     return status == WF_OK ? add_local_padding(m) : status;
 }
 
-static bool is_same(const struct wf_slab *slab, const struct wf_model *model,
-                    const uint32_t *params, uint32_t count, enum wf_dtype dtype)
+static bool is_same(const struct wf_slab *slab, const struct wf_row_at *at, const uint32_t *params,
+                    uint32_t count, enum wf_dtype dtype)
 {
+    const struct wf_model *model = at->at.model;
+    if (slab->of_member && slab->index != at->at.index) {
+        return false;
+    }
     for (uint32_t i = 0; i < count; i++) {
         if (memcmp(slab->shapes[i], model->params[params[i]].shape, sizeof slab->shapes[i]) != 0) {
             return false;
@@ -542,10 +546,14 @@ enum wf_status wf_slab_make(const struct wf_row_at *at, const struct wf_bound *b
     if (status == WF_OK) {
         status = choose_dtype(&m, &model->params[params[0]], &dtype);
     }
-    if (status != WF_OK || is_same(slab, model, params, count, dtype)) {
+    if (status != WF_OK || is_same(slab, at, params, count, dtype)) {
         return status;
     }
-    slab->known = false;
+    struct wf_row_at here = *at;
+    here.of_member_out = &slab->of_member;
+    m.at = &here;
+    slab->known = slab->of_member = false;
+    slab->index = at->at.index;
     slab->nest_count = 0;
     slab->dtype = dtype;
     m.elem_bytes = slab->elem_bytes = (uint32_t)wf_dtype_bytes(dtype);

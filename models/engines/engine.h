@@ -31,7 +31,7 @@
  * ceil(n / ranks), then a short one, then empty ones. `pad` first rounds the dimension of the first
  * cut up to a multiple, each part for itself; "E1;E2" also rounds what is left of it after all cuts
  * up to a multiple of E2; what is beyond is a fill of `fill` bytes. Groups, pads and factors follow
- * from sizes and the recipe alone: they are the same for every layer of one shape.
+ * from sizes and the recipe alone: they are the same for every layer with the same sizes.
  *
  * Experts. A row whose parts are per expert is one tensor for each expert that this rank has when
  * its name has {slot} (counted here), {expert} (counted in the model) or {name}, and else one

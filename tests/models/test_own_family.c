@@ -107,3 +107,35 @@ Test(own_family, numbers_that_do_not_do_are_refused)
         wf_model_free(model);
     }
 }
+
+/* Two layers whose parameters have one shape and whose heads are not the same: each is grouped by
+ * its own KV heads. */
+Test(own_family, layers_of_one_shape_keep_their_own_heads)
+{
+    static const struct {
+        const char *name;
+        uint64_t k_row; /* where the first KV head's rows begin */
+    } rows[] = {{"h.0.k.weight", 2 * 16}, {"h.1.k.weight", 2 * 32}};
+    struct draft draft;
+    struct wf_model *model = NULL;
+    struct wf_layout *layout = NULL;
+    struct wf_error error = {0};
+    make_draft(&draft);
+    draft.sizes[SIZE_NQ].otherwise = "glob ? 4 : 8";
+    draft.sizes[SIZE_NK].otherwise = "glob ? 2 : 4";
+    draft.sizes[SIZE_D].otherwise = "glob ? 32 : 16";
+    draft.family.row_count = 4;
+    cr_assert_eq(derive(&draft, "megatron:", &model, &layout, &error), WF_OK, "%s", error.text);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        uint32_t param = wf_model_find(model, rows[i].name, strlen(rows[i].name)), piece = 0;
+        cr_assert_neq(param, WF_NONE);
+        while (piece < layout->piece_count && layout->pieces[piece].param != param) {
+            piece++;
+        }
+        cr_assert_lt(piece, layout->piece_count, "%s", rows[i].name);
+        cr_expect_eq(layout->pieces[piece].tensor_offset, rows[i].k_row * 64 * 2, "%s: %llu",
+                     rows[i].name, (unsigned long long)layout->pieces[piece].tensor_offset);
+    }
+    wf_layout_free(layout);
+    wf_model_free(model);
+}
