@@ -84,6 +84,10 @@ static enum wf_status read_factor(struct maker *m, const char *text, size_t len,
     enum wf_status status = wf_expr_eval(text, size_len, wf_row_lookup, &at, &out->size, m->error);
     out->low = 0;
     out->count = out->size;
+    if (status == WF_OK && out->size == 0) {
+        return wf_error_set(m->error, WF_INVALID, "%s: the factor %s%.*s is 0", m->bound->name,
+                            out->repeats ? "*" : "", (int)len, text);
+    }
     if (status != WF_OK || !mark) {
         return status;
     }
@@ -97,7 +101,7 @@ static enum wf_status read_factor(struct maker *m, const char *text, size_t len,
     } else {
         high = out->low + 1;
     }
-    if (status == WF_OK && (out->low > high || high > out->size || out->repeats)) {
+    if (status == WF_OK && (out->low >= high || high > out->size || out->repeats)) {
         return wf_error_set(m->error, WF_INVALID,
                             "%s: the share %.*s takes %" PRIu64 " to %" PRIu64 " of %" PRIu64,
                             m->bound->name, (int)len, text, out->low, high, out->size);
@@ -267,7 +271,7 @@ static enum wf_status measure(struct maker *m)
     for (uint32_t i = 0; i < m->part_count && status == WF_OK; i++) {
         uint64_t shares = 1;
         status = count_shares(m, &m->parts[i], &shares);
-        m->group_rows += m->parts[i].padded / shares;
+        m->group_rows += status == WF_OK ? m->parts[i].padded / shares : 0;
     }
     m->whole_rows = m->groups * m->group_rows;
     m->whole_columns = m->parts[0].padded_columns;

@@ -79,6 +79,15 @@ static enum wf_status derive(const struct draft *d, const char *spec, struct wf_
 CHANGE(none, (void)d)
 CHANGE(experts, d->sizes[SIZE_E].otherwise = "60000")
 CHANGE(experts_wrap, d->sizes[SIZE_E].otherwise = "4294967296 + 4")
+/* A row of vLLM's of the family's own. */
+static void give_row(struct draft *d, const char *name, const char *parts, const char *extra)
+{
+    d->engine_row = (struct wf_engine_row){.name = name, .parts = parts, .extra = extra};
+    d->family.engines = &d->engine;
+    d->family.engine_count = 1;
+}
+CHANGE(no_share, give_row(d, "{dir}wqkv", "q(nq@0:0, d) k v", NULL))
+CHANGE(no_repeats, give_row(d, "{dir}wqkv", "q(nq * d, *0) k v", NULL))
 
 Test(own_family, numbers_that_do_not_do_are_refused)
 {
@@ -90,6 +99,8 @@ Test(own_family, numbers_that_do_not_do_are_refused)
         {"as it is", change_none, "vllm:", NULL},
         {"more experts than slots", change_experts, "fsdp:", "at most 8192 experts"},
         {"experts of 33 bits", change_experts_wrap, "hf:", "at most 8192 experts"},
+        {"a share of nothing", change_no_share, "vllm:", "takes 0 to 0 of 8"},
+        {"repeated no times", change_no_repeats, "vllm:", "the factor *0 is 0"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct draft draft;
