@@ -154,6 +154,22 @@ static enum wf_status resolve_constants(struct wf_model *model, struct wf_error 
     return WF_OK;
 }
 
+/* What is asked for without a layer (wf_model_size) would be read as 0 if it varied. */
+static enum wf_status refuse_varying(const struct wf_model *model, struct wf_error *error)
+{
+    static const char *const everywhere[] = {"H", "V", "E", "tied", "packed", "fp8", "mxfp4"};
+    for (size_t i = 0; i < sizeof everywhere / sizeof everywhere[0]; i++) {
+        uint32_t size = wf_family_find_size(model->family, everywhere[i], strlen(everywhere[i]));
+        if (size != WF_NONE && wf_memory(model)->sizes[size].varies) {
+            return wf_error_set(error, WF_INVALID,
+                                "size %s varies with the layer; it must be one for the whole "
+                                "model (which layers have it, their rows' `when` says)",
+                                everywhere[i]);
+        }
+    }
+    return WF_OK;
+}
+
 static enum wf_status resolve_stacks(struct wf_model *model, struct wf_error *error)
 {
     struct wf_model_memory *memory = wf_memory(model);
@@ -282,6 +298,9 @@ static enum wf_status check_requirements(struct wf_model *model, struct wf_error
 enum wf_status wf_model_resolve(struct wf_model *model, struct wf_error *error)
 {
     enum wf_status status = resolve_constants(model, error);
+    if (status == WF_OK) {
+        status = refuse_varying(model, error);
+    }
     if (status == WF_OK) {
         status = resolve_stacks(model, error);
     }

@@ -192,8 +192,9 @@ bool wf_row_lookup(void *user, const char *name, size_t len, uint64_t *out)
         }
         return true;
     }
-    *out = 0; /* behind those who said no */
-    return some_family_knows(name, len);
+    *out =
+        0; /* behind those who said no; of this family's own, one that varies, where no layer is */
+    return !wf_family_knows(at->at.model->family, name, len) && some_family_knows(name, len);
 }
 
 enum wf_status wf_row_eval(const struct wf_row_at *at, const char *text, uint64_t otherwise,

@@ -60,7 +60,8 @@
  * and `chunks` of this rank; `predicts`: whether this chunk has members of stack "mtp"; `has.ROLE`:
  * whether the model has that role's parameter at the row's place; `dims`: dimensions of the first
  * part's parameter. A name that only sizes or stacks
- * of other built-in families have is 0: rows speak of all families.
+ * of other built-in families have is 0: rows speak of all families. A size that varies with the
+ * layer has no value outside the stacks, where `requires` is read.
  */
 #ifndef WEFT_MODELS_ENGINES_ENGINE_H
 #define WEFT_MODELS_ENGINES_ENGINE_H

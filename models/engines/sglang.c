@@ -244,8 +244,9 @@ static const struct wf_engine_key keys[] = {
     "(!fp8 || (bn == 128 && bk == 128)): SGLang's block fp8 is known with blocks of 128 x 128|" \
     "(!fp8 || E == 0 || (I % (128 * etp_size) == 0 && S % (128 * shared_size) == 0)): SGLang "  \
     "refuses shares of experts that are no whole fp8 blocks|"                                   \
-    "(!fp8 || mla || (nq * d % (128 * attn_size) == 0 && (nk < attn_size ? d : nk * d / "       \
-    "attn_size) % 128 == 0)): SGLang refuses shares of q, k or v that are no whole fp8 blocks|" \
+    "(!fp8 || (c > 0 && !latents) || (nq * d % (128 * attn_size) == 0 && (nk < attn_size ? "    \
+    "d : nk * d / attn_size) % 128 == 0)): SGLang refuses shares of q, k or v that are no "     \
+    "whole fp8 blocks|"                                                                         \
     "(!fp8 || E == 0 || !(moe_backend.flashinfer_cutlass || moe_backend.triton_kernel)): "      \
     "SGLang does not run this backend of experts on block fp8|"                                 \
     "(!fp8 || stage.load || capability.sm90): on sm100 the hooks requantise and repack the "    \

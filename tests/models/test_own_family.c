@@ -88,6 +88,15 @@ static void give_row(struct draft *d, const char *name, const char *parts, const
 }
 CHANGE(no_share, give_row(d, "{dir}wqkv", "q(nq@0:0, d) k v", NULL))
 CHANGE(no_repeats, give_row(d, "{dir}wqkv", "q(nq * d, *0) k v", NULL))
+CHANGE(experts_vary, d->sizes[SIZE_E].otherwise = "layer < 1 ? 0 : 8")
+CHANGE(width_varies, d->sizes[SIZE_H].otherwise = "layer < 1 ? 64 : 32")
+
+static void change_heads_vary(struct draft *d)
+{
+    d->sizes[SIZE_NK].otherwise = "glob ? 1 : 4";
+    give_row(d, "{dir}wqkv", "q k v", NULL);
+    d->engine.requires = "nk % 2 == 0: an odd number of heads";
+}
 
 Test(own_family, numbers_that_do_not_do_are_refused)
 {
@@ -99,6 +108,9 @@ Test(own_family, numbers_that_do_not_do_are_refused)
         {"as it is", change_none, "vllm:", NULL},
         {"more experts than slots", change_experts, "fsdp:", "at most 8192 experts"},
         {"experts of 33 bits", change_experts_wrap, "hf:", "at most 8192 experts"},
+        {"experts by layer", change_experts_vary, "hf:", "size E varies"},
+        {"width by layer", change_width_varies, "hf:", "size H varies"},
+        {"needs heads of no layer", change_heads_vary, "vllm:", "\"nk\""},
         {"a share of nothing", change_no_share, "vllm:", "takes 0 to 0 of 8"},
         {"repeated no times", change_no_repeats, "vllm:", "the factor *0 is 0"},
     };
