@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "models/config_private.h"
 #include "models/expr.h"
 #include "models/layout_rows.h"
 
@@ -165,10 +166,14 @@ static enum wf_status add_header(struct deriver *d, const struct wf_bound *bound
     if (status != WF_OK) {
         return status;
     }
-    uint64_t wanted = d->at.slots * slab->rows * slab->columns;
+    uint64_t wanted = 0;
+    bool sane = !__builtin_mul_overflow(d->at.slots, slab->rows * slab->columns, &wanted);
     *elements_out = 1;
     for (uint32_t axis = 0; axis < ndim; axis++) {
-        *elements_out *= shape[axis];
+        sane = sane && !__builtin_mul_overflow(*elements_out, shape[axis], elements_out);
+    }
+    if (!sane || *elements_out > WF_MODEL_ELEMENTS_MAX) {
+        return wf_error_set(d->error, WF_INVALID, "%s has more than 2^56 elements", name);
     }
     if (row->kind == WF_ROW_WEIGHTS && *elements_out != wanted) {
         return wf_error_set(d->error, WF_INVALID,
@@ -300,6 +305,12 @@ static enum wf_status add_tensor(struct deriver *d, const struct wf_bound *bound
         struct wf_row_at at = d->at;
         status = wf_expr_eval(bound->extra_times, bound->extra_times_len, wf_row_lookup, &at,
                               &extra, d->error);
+    }
+    if (status == WF_OK && extra > (stacked ? WF_SLOTS_MAX - d->slot_count : 0)) {
+        status = wf_error_set(d->error, WF_INVALID,
+                              "%s: %" PRIu64 " extra slots beside %" PRIu32 " of experts; expected "
+                              "at most %d together, in one tensor of all experts",
+                              bound->name, extra, d->slot_count, WF_SLOTS_MAX);
     }
     d->at.slots = stacked ? d->slot_count + extra : 1;
     d->at.rows = slab->rows;
@@ -446,30 +457,6 @@ static enum wf_status add_chunk(struct deriver *d, bool wildcards)
     return status;
 }
 
-/* What the framework does not run, in the words of its table. */
-static enum wf_status check_requires(struct deriver *d, const char *list)
-{
-    const char *item;
-    size_t len;
-    enum wf_status status = WF_OK;
-    while (list && status == WF_OK && wf_expr_next(&list, '|', &item, &len)) {
-        const char *why = item, *rule;
-        size_t rule_len = 0;
-        uint64_t holds = 0;
-        struct wf_row_at at = d->at;
-        (void)wf_expr_next(&why, ':', &rule, &rule_len);
-        status = wf_expr_eval(rule, rule_len, wf_row_lookup, &at, &holds, d->error);
-        if (status == WF_OK && !holds) {
-            why += strspn(why, " ");
-            status = wf_error_set(d->error, WF_UNSUPPORTED, "%s, %s: %.*s (it needs %.*s)",
-                                  d->at.recipe->engine->name, d->at.at.model->family->name,
-                                  why < item + len ? (int)(item + len - why) : 0, why,
-                                  (int)rule_len, rule);
-        }
-    }
-    return status;
-}
-
 static enum wf_status add_chunks(struct deriver *d)
 {
     struct wf_chunk *chunks = calloc(WF_CHUNKS_MAX, sizeof *chunks);
@@ -497,10 +484,10 @@ static enum wf_status add_chunks(struct deriver *d)
     }
     d->at.chunk = &chunks[0];
     if (status == WF_OK) {
-        status = check_requires(d, recipe->engine->requires);
+        status = wf_row_require(&d->at, recipe->engine->requires, d->error);
     }
     if (status == WF_OK && d->binding.exceptions) {
-        status = check_requires(d, d->binding.exceptions->requires);
+        status = wf_row_require(&d->at, d->binding.exceptions->requires, d->error);
     }
     bool wildcards = d->binding.count > 0 && d->binding.rows[d->binding.count - 1].wildcard;
     for (uint32_t i = 0; i < d->at.chunk_count && status == WF_OK; i++) {

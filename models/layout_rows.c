@@ -208,6 +208,29 @@ enum wf_status wf_row_eval(const struct wf_row_at *at, const char *text, uint64_
     return wf_expr_eval(text, strlen(text), wf_row_lookup, &copy, value_out, error);
 }
 
+enum wf_status wf_row_require(const struct wf_row_at *at, const char *list, struct wf_error *error)
+{
+    const char *item;
+    size_t len;
+    enum wf_status status = WF_OK;
+    while (list && status == WF_OK && wf_expr_next(&list, '|', &item, &len)) {
+        const char *why = item, *rule;
+        size_t rule_len = 0;
+        uint64_t holds = 0;
+        struct wf_row_at place = *at;
+        (void)wf_expr_next(&why, ':', &rule, &rule_len);
+        status = wf_expr_eval(rule, rule_len, wf_row_lookup, &place, &holds, error);
+        if (status == WF_OK && !holds) {
+            why += strspn(why, " ");
+            status = wf_error_set(error, WF_UNSUPPORTED, "%s, %s: %.*s (it needs %.*s)",
+                                  at->recipe->engine->name, at->at.model->family->name,
+                                  why < item + len ? (int)(item + len - why) : 0, why,
+                                  (int)rule_len, rule);
+        }
+    }
+    return status;
+}
+
 /* --- parts ----------------------------------------------------------------------------------- */
 
 enum wf_status wf_row_part_next(const char **text, struct wf_row_part *part_out, bool *more_out,
@@ -242,6 +265,29 @@ enum wf_status wf_row_part_next(const char **text, struct wf_row_part *part_out,
     }
     *text = at;
     return WF_OK;
+}
+
+bool wf_bound_params(const struct wf_row_at *at, const struct wf_bound *bound, bool extra,
+                     uint32_t expert, uint32_t params_out[WF_PARTS_MAX])
+{
+    const struct wf_model *model = at->at.model;
+    uint32_t first = extra ? bound->part_count : 0;
+    uint32_t count = extra ? bound->extra_count : bound->part_count;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct wf_row_part *part = &bound->parts[first + i];
+        uint32_t param = wf_model_param(model, bound->stack, at->at.index, part->family_row,
+                                        extra || !bound->per_expert ? 0 : expert);
+        if (param == WF_NONE && model->tied && bound->stack == WF_NONE && part->role_len == 4 &&
+            memcmp(part->role, "head", 4) == 0) {
+            uint32_t row = wf_family_find_row(model->family, WF_NONE, "embedding", 9);
+            param = row == WF_NONE ? WF_NONE : wf_model_param(model, WF_NONE, WF_NONE, row, 0);
+        }
+        if (param == WF_NONE) {
+            return false;
+        }
+        params_out[i] = param;
+    }
+    return true;
 }
 
 /* --- binding --------------------------------------------------------------------------------- */

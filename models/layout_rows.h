@@ -35,6 +35,9 @@ bool wf_family_knows(const struct wf_family *family, const char *name, size_t le
 /* An expression of a table at a place; NULL text gives `otherwise`. */
 enum wf_status wf_row_eval(const struct wf_row_at *at, const char *text, uint64_t otherwise,
                            uint64_t *value_out, struct wf_error *error);
+/* "EXPRESSION: sentence|...": UNSUPPORTED with the first sentence that does not hold: what the
+ * framework does not run, in the words of its table. NULL: nothing. */
+enum wf_status wf_row_require(const struct wf_row_at *at, const char *list, struct wf_error *error);
 
 /* A part as its text says it. */
 struct wf_row_part {

@@ -4,31 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "models/config_private.h"
 #include "models/expr.h"
 #include "models/layout_rows.h"
-
-bool wf_bound_params(const struct wf_row_at *at, const struct wf_bound *bound, bool extra,
-                     uint32_t expert, uint32_t params_out[WF_PARTS_MAX])
-{
-    const struct wf_model *model = at->at.model;
-    uint32_t first = extra ? bound->part_count : 0;
-    uint32_t count = extra ? bound->extra_count : bound->part_count;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct wf_row_part *part = &bound->parts[first + i];
-        uint32_t param = wf_model_param(model, bound->stack, at->at.index, part->family_row,
-                                        extra || !bound->per_expert ? 0 : expert);
-        if (param == WF_NONE && model->tied && bound->stack == WF_NONE && part->role_len == 4 &&
-            memcmp(part->role, "head", 4) == 0) {
-            uint32_t row = wf_family_find_row(model->family, WF_NONE, "embedding", 9);
-            param = row == WF_NONE ? WF_NONE : wf_model_param(model, WF_NONE, WF_NONE, row, 0);
-        }
-        if (param == WF_NONE) {
-            return false;
-        }
-        params_out[i] = param;
-    }
-    return true;
-}
 
 void wf_slab_free(struct wf_slab *slab)
 {
@@ -110,6 +88,17 @@ static enum wf_status read_factor(struct maker *m, const char *text, size_t len,
     return status;
 }
 
+static enum wf_status refuse_size(struct maker *m)
+{
+    return wf_error_set(m->error, WF_INVALID, "%s has more than 2^56 elements", m->bound->name);
+}
+
+static bool is_too_large(uint64_t rows, uint64_t columns)
+{
+    uint64_t elements = 0;
+    return __builtin_mul_overflow(rows, columns, &elements) || elements > WF_MODEL_ELEMENTS_MAX;
+}
+
 /* Factors one dimension of the part's parameter, of `size` steps of `step` elements, and adds the
  * share's axes. Gives how many there are then. */
 static enum wf_status factor_dimension(struct maker *m, struct part *part, const char *text,
@@ -141,7 +130,9 @@ static enum wf_status factor_dimension(struct maker *m, struct part *part, const
     *count_out = 1;
     for (uint32_t i = 0; i < count; i++) {
         rest /= factors[i].repeats ? 1 : factors[i].size;
-        *count_out *= factors[i].count;
+        if (__builtin_mul_overflow(*count_out, factors[i].count, count_out)) {
+            return refuse_size(m);
+        }
         part->data.param_first += factors[i].low * rest * step;
         part->data.axes[part->data.axis_count++] =
             (struct wf_axis){factors[i].count, factors[i].repeats ? 0 : rest * step, 0};
@@ -178,9 +169,11 @@ static enum wf_status take_share(struct maker *m, const struct wf_row_part *text
     return status;
 }
 
+/* UINT64_MAX, which no size may be, where the multiple is beyond that. */
 static uint64_t round_up(uint64_t value, uint64_t multiple)
 {
-    return multiple <= 1 ? value : (value + multiple - 1) / multiple * multiple;
+    uint64_t rest = multiple <= 1 ? 0 : value % multiple, sum = value;
+    return rest > 0 && __builtin_add_overflow(value, multiple - rest, &sum) ? UINT64_MAX : sum;
 }
 
 /* "E1" or "E1;E2". */
@@ -224,12 +217,18 @@ static enum wf_status make_part(struct maker *m, uint32_t index, const struct wf
     }
     part->padded = pads_columns(m) ? part->rows : round_up(part->rows, m->pad);
     part->padded_columns = pads_columns(m) ? round_up(part->columns, m->pad) : part->columns;
+    if (status == WF_OK && is_too_large(part->padded, part->padded_columns)) {
+        status = refuse_size(m);
+    }
     if (status == WF_OK && index > 0 && part->columns != m->parts[0].columns) {
         status = wf_error_set(m->error, WF_INVALID,
                               "%s: %s has %" PRIu64 " columns and %s has %" PRIu64
                               "; they cannot be fused",
                               m->bound->name, m->parts[0].param->name, m->parts[0].columns,
                               param->name, part->columns);
+    }
+    if (status != WF_OK) {
+        return status;
     }
     /* Steps on the side of the part's own tensor: its rows one after the other. */
     int64_t step = m->elem_bytes;
@@ -273,8 +272,11 @@ static enum wf_status measure(struct maker *m)
         status = count_shares(m, &m->parts[i], &shares);
         m->group_rows += status == WF_OK ? m->parts[i].padded / shares : 0;
     }
-    m->whole_rows = m->groups * m->group_rows;
     m->whole_columns = m->parts[0].padded_columns;
+    if (status == WF_OK && (__builtin_mul_overflow(m->groups, m->group_rows, &m->whole_rows) ||
+                            is_too_large(m->whole_rows, m->whole_columns))) {
+        status = refuse_size(m);
+    }
     m->row_count = m->whole_rows;
     m->column_count = m->whole_columns;
     return status;
@@ -339,7 +341,7 @@ static enum wf_status cut(struct maker *m)
     }
     m->row_room = pads_columns(m) ? m->row_count : round_up(m->row_count, m->local_pad);
     m->column_room = pads_columns(m) ? round_up(m->column_count, m->local_pad) : m->column_count;
-    return status;
+    return status == WF_OK && is_too_large(m->row_room, m->column_room) ? refuse_size(m) : status;
 }
 
 /* --- nests ----------------------------------------------------------------------------------- */

@@ -86,6 +86,38 @@ static void give_row(struct draft *d, const char *name, const char *parts, const
     d->family.engines = &d->engine;
     d->family.engine_count = 1;
 }
+#define HUGE_NUMBER "2147483648 * 2147483648"
+CHANGE(slots, give_row(d, "{experts}w2", "expert_down", "4294967296: expert_down"))
+CHANGE(slots_wrap, give_row(d, "{experts}w2", "expert_down", HUGE_NUMBER " * 3: expert_down"))
+CHANGE(slots_apart, give_row(d, "{name}", "expert_down", "1: expert_down"))
+CHANGE(repeats, give_row(d, "{dir}wqkv", "q(nq * d, *" HUGE_NUMBER ", *4) k v", NULL))
+
+static void change_pad(struct draft *d)
+{
+    give_row(d, "{dir}wqkv", "q k v", NULL);
+    d->engine_row.pad = HUGE_NUMBER " * 3";
+}
+
+static void change_local_pad(struct draft *d)
+{
+    change_pad(d);
+    d->engine_row.pad = "1;" HUGE_NUMBER;
+}
+
+static void change_groups(struct draft *d)
+{
+    change_pad(d);
+    d->engine_row.pad = NULL;
+    d->engine_row.groups = HUGE_NUMBER;
+}
+
+static void change_shape(struct draft *d)
+{
+    change_pad(d);
+    d->engine_row.pad = NULL;
+    d->engine_row.kind = WF_ROW_KEEP;
+    d->engine_row.shape = HUGE_NUMBER ", 5";
+}
 CHANGE(no_share, give_row(d, "{dir}wqkv", "q(nq@0:0, d) k v", NULL))
 CHANGE(no_repeats, give_row(d, "{dir}wqkv", "q(nq * d, *0) k v", NULL))
 CHANGE(experts_vary, d->sizes[SIZE_E].otherwise = "layer < 1 ? 0 : 8")
@@ -112,6 +144,14 @@ Test(own_family, numbers_that_do_not_do_are_refused)
         {"width by layer", change_width_varies, "hf:", "size H varies"},
         {"needs heads of no layer", change_heads_vary, "vllm:", "\"nk\""},
         {"a share of nothing", change_no_share, "vllm:", "takes 0 to 0 of 8"},
+        {"extra slots without end", change_slots, "vllm:", "4294967296 extra slots"},
+        {"extra slots that wrap", change_slots_wrap, "vllm:", "extra slots"},
+        {"extra slots of each expert", change_slots_apart, "vllm:", "in one tensor of all"},
+        {"repeats that wrap", change_repeats, "vllm:", "2^56 elements"},
+        {"padded without end", change_pad, "vllm:", "2^56 elements"},
+        {"padded behind the cut", change_local_pad, "vllm:", "2^56 elements"},
+        {"groups without end", change_groups, "vllm:", "2^56 elements"},
+        {"a shape without end", change_shape, "vllm:", "2^56 elements"},
         {"repeated no times", change_no_repeats, "vllm:", "the factor *0 is 0"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
