@@ -217,6 +217,9 @@ enum wf_status wf_engine_check(const struct wf_model *model, const struct wf_rec
 enum wf_status wf_engine_rows_check(const struct wf_engine *engine, const struct wf_family *family,
                                     const struct wf_engine_row *rows, size_t count,
                                     struct wf_error *error);
+/* An engine whose expressions know this word of themselves ("heads", "tp_size", "dp"), or NULL: a
+ * family that named a size so would change what that engine's rows say. */
+const struct wf_engine *wf_engine_of_word(const char *name, size_t len);
 /* Of a layer with experts, for an engine's `experts`: INVALID unless `placement` (NULL: by rule)
  * has `slots` slots there, and in them each of the experts at least once. */
 enum wf_status wf_engine_check_placement(const struct wf_placement *placement, uint32_t layer,

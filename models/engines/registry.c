@@ -122,6 +122,22 @@ static bool lookup_any(void *user, const char *name, size_t len, uint64_t *value
     return wf_row_lookup_own(&at, name, len, value_out);
 }
 
+const struct wf_engine *wf_engine_of_word(const char *name, size_t len)
+{
+    const struct wf_chunk chunk = {.layer_count = 0};
+    const struct wf_coordinates rank = {.tp = 0};
+    for (const struct wf_engine *const *engine = wf_engines; *engine; engine++) {
+        const struct wf_recipe recipe = {.engine = *engine};
+        const struct wf_row_at at = {
+            .recipe = &recipe, .chunk = &chunk, .rank = &rank, .sized = true, .in_extra = true};
+        uint64_t unused = 0;
+        if (wf_row_lookup_own(&at, name, len, &unused)) {
+            return *engine;
+        }
+    }
+    return NULL;
+}
+
 static enum wf_status check_expression(struct rows_checker *c, const char *text)
 {
     return text ? wf_expr_check(text, strlen(text), lookup_any, c, c->error) : WF_OK;

@@ -102,12 +102,26 @@ static enum wf_status check_head(struct checker *c)
     return WF_OK;
 }
 
+/* Rows of engines speak of sizes and stacks by their names, and of words of their own. */
+static enum wf_status refuse_engine_word(struct checker *c, const char *what, const char *name)
+{
+    const struct wf_engine *engine = wf_engine_of_word(name, strlen(name));
+    return engine ? wf_error_set(c->error, WF_INVALID,
+                                 "%s %s: the name is taken: expressions of engines (%s) mean "
+                                 "something else by it; choose another",
+                                 what, name, engine->name)
+                  : WF_OK;
+}
+
 static enum wf_status check_sizes(struct checker *c)
 {
     static const char *const needed[] = {"H", "L", "V", "tied"};
     for (uint32_t i = 0; i < c->family->size_count; i++) {
         const struct wf_family_size *size = &c->family->sizes[i];
         enum wf_status status = check_word(c, "size", size->name);
+        if (status == WF_OK) {
+            status = refuse_engine_word(c, "size", size->name);
+        }
         if (status != WF_OK) {
             return status;
         }
@@ -145,6 +159,9 @@ static enum wf_status check_stack(struct checker *c, uint32_t number)
 {
     const struct wf_family_stack *stack = &c->family->stacks[number];
     enum wf_status status = check_word(c, "stack", stack->name);
+    if (status == WF_OK) {
+        status = refuse_engine_word(c, "stack", stack->name);
+    }
     if (status != WF_OK) {
         return status;
     }

@@ -110,6 +110,10 @@ WRONG(no_rows, d->family.row_count = 0, "rows")
 WRONG(size_twice, d->sizes[4].name = "H", "size H: the name is taken")
 WRONG(size_layer, d->sizes[4].name = "layer", "taken")
 WRONG(size_stack, d->sizes[4].name = "mtp", "taken")
+WRONG(size_chunk, d->sizes[4].name = "heads", "size heads: the name is taken")
+WRONG(size_group, d->sizes[4].name = "attn_size", "size attn_size: the name is taken")
+WRONG(size_key, d->sizes[4].name = "dp_attention", "(sglang)")
+WRONG(stack_key, d->stacks[1].name = "replicate", "stack replicate: the name is taken")
 WRONG(size_nothing, (d->sizes[4].key = NULL, d->sizes[4].otherwise = NULL), "key")
 WRONG(size_below, d->sizes[0].otherwise = "V", "\"V\"")
 WRONG(size_missing, d->sizes[3].name = "bound", "tied is needed")
@@ -166,7 +170,8 @@ Test(families, a_check_names_what_is_wrong)
         ROW(row_outside),  ROW(row_dtype),    ROW(row_dtype_when), ROW(row_unit),
         ROW(needs),        ROW(needs_names),  ROW(engine),         ROW(rename),
         ROW(engine_role),  ROW(engine_needs), ROW(engine_words),   ROW(alias_role),
-        ROW(alias_when),
+        ROW(alias_when),   ROW(size_chunk),   ROW(size_group),     ROW(size_key),
+        ROW(stack_key),
     };
     struct draft draft;
     struct wf_error error = {0};
