@@ -559,8 +559,8 @@ enum wf_status wf_model_with_layers(const struct wf_model *model, uint64_t layer
         status = wf_model_build(copy, error);
     }
     if (status != WF_OK) {
-        if (copy && !copy->memory) {
-            free(memory);
+        if (!copy || !copy->memory) {
+            free(memory); /* of a model that was not begun */
         }
         wf_model_free(copy);
         return status;
