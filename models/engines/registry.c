@@ -175,6 +175,41 @@ static enum wf_status check_role(struct rows_checker *c, const struct wf_row_par
                                 c->row->name, (int)part->role_len, part->role);
 }
 
+/* "EXPR", "EXPR@N", "EXPR@LO:HI" or "*EXPR". */
+static enum wf_status check_factor(struct rows_checker *c, const char *text, size_t len)
+{
+    bool repeats = len > 0 && *text == '*';
+    const char *mark = memchr(text, '@', len), *end = text + len;
+    const char *colon = mark ? memchr(mark, ':', (size_t)(end - mark)) : NULL;
+    const char *const parts[][2] = {{text + repeats, mark ? mark : end},
+                                    {mark ? mark + 1 : NULL, colon ? colon : end},
+                                    {colon ? colon + 1 : NULL, end}};
+    enum wf_status status = WF_OK;
+    for (size_t i = 0; i < 3 && status == WF_OK; i++) {
+        status = parts[i][0] ? wf_expr_check(parts[i][0], (size_t)(parts[i][1] - parts[i][0]),
+                                             lookup_any, c, c->error)
+                             : WF_OK;
+    }
+    return status;
+}
+
+/* Factors of rows; of columns. */
+static enum wf_status check_share(struct rows_checker *c, const struct wf_row_part *part)
+{
+    char *copy = strndup(part->share, part->share_len);
+    enum wf_status status =
+        copy ? WF_OK : wf_error_set(c->error, WF_NO_MEMORY, "no memory for a table");
+    for (char *rest = copy; rest && status == WF_OK;) {
+        const char *dimension = strsep(&rest, ";"), *item;
+        size_t len;
+        while (status == WF_OK && wf_expr_next(&dimension, ',', &item, &len)) {
+            status = check_factor(c, item, len);
+        }
+    }
+    free(copy);
+    return status;
+}
+
 static enum wf_status check_parts(struct rows_checker *c, const char *text)
 {
     enum wf_status status = WF_OK;
@@ -183,6 +218,9 @@ static enum wf_status check_parts(struct rows_checker *c, const char *text)
         status = wf_row_part_next(&text, &part, &more, c->error);
         if (status == WF_OK && more) {
             status = check_role(c, &part);
+        }
+        if (status == WF_OK && part.share) {
+            status = check_share(c, &part);
         }
     }
     return status;
@@ -203,9 +241,11 @@ static enum wf_status check_all_parts(struct rows_checker *c)
     free(copy);
     if (status == WF_OK && c->row->extra) {
         const char *colon = strchr(c->row->extra, ':');
-        status = colon ? check_parts(c, colon + 1)
+        status = colon ? wf_expr_check(c->row->extra, (size_t)(colon - c->row->extra), lookup_any,
+                                       c, c->error)
                        : wf_error_set(c->error, WF_INVALID, "%s: extra: expected COUNT: PARTS",
                                       c->row->name);
+        status = status == WF_OK ? check_parts(c, colon + 1) : status;
     }
     return status;
 }
@@ -249,6 +289,39 @@ static enum wf_status check_cuts(struct rows_checker *c)
     return WF_OK;
 }
 
+/* "DTYPE", "model" or "config", each with ": EXPR" where it does not always hold. */
+static enum wf_status check_dtype(struct rows_checker *c)
+{
+    const char *text = c->row->dtype, *colon = text ? strchr(text, ':') : NULL;
+    size_t len = text ? strcspn(text, ":") : 0;
+    bool word =
+        (len == 5 && memcmp(text, "model", 5) == 0) || (len == 6 && memcmp(text, "config", 6) == 0);
+    if (text && !word && wf_dtype_from_name(text, len) == WF_DTYPE_NONE) {
+        return wf_error_set(c->error, WF_INVALID,
+                            "%s: dtype \"%.40s\": expected a dtype, model or config", c->row->name,
+                            text);
+    }
+    return check_expression(c, colon ? colon + 1 : NULL);
+}
+
+/* "0 2 1": each dimension once, however many there are. */
+static enum wf_status check_order(struct rows_checker *c)
+{
+    const char *text = c->row->order;
+    unsigned seen = 0, bad = 0;
+    for (; text && *text; text++) {
+        unsigned axis = *text == ' ' ? 0 : 1u << (*text >= '0' && *text <= '9' ? *text - '0' : 31);
+        bad |= seen & axis;
+        seen |= axis;
+    }
+    if (bad || (seen & (seen + 1)) != 0 || seen >= 1u << WF_SHAPE_MAX) {
+        return wf_error_set(c->error, WF_INVALID,
+                            "%s: order \"%.40s\": expected each dimension once", c->row->name,
+                            c->row->order);
+    }
+    return WF_OK;
+}
+
 static enum wf_status check_row(struct rows_checker *c)
 {
     const struct wf_engine_row *row = c->row;
@@ -261,6 +334,12 @@ static enum wf_status check_row(struct rows_checker *c)
     }
     if (status == WF_OK) {
         status = check_cuts(c);
+    }
+    if (status == WF_OK) {
+        status = check_dtype(c);
+    }
+    if (status == WF_OK) {
+        status = check_order(c);
     }
     const char *const expressions[] = {row->when, row->groups, row->fill, row->data_when};
     for (size_t i = 0; i < sizeof expressions / sizeof expressions[0] && status == WF_OK; i++) {

@@ -146,6 +146,13 @@ WRONG(rename, d->engine.renames = "a=>b c", "FROM=>TO")
 WRONG(engine_role, d->engine_row.parts = "queries", "queries")
 WRONG(engine_needs, d->engine.requires = "tq > 1: no", "\"tq\"")
 WRONG(engine_words, d->engine.requires = "tp > 1", "sentence")
+WRONG(engine_factor, d->engine_row.parts = "q(H, hq)", "\"hq\"")
+WRONG(engine_range, d->engine_row.parts = "q(H@0:hq; H)", "\"hq\"")
+WRONG(engine_extra, d->engine_row.extra = "hq: q", "\"hq\"")
+WRONG(engine_dtype, d->engine_row.dtype = "float", "expected a dtype")
+WRONG(engine_dtype_when, d->engine_row.dtype = "model: hq", "\"hq\"")
+WRONG(engine_order, d->engine_row.order = "0 2", "each dimension once")
+WRONG(engine_order_twice, d->engine_row.order = "1 0 1", "each dimension once")
 WRONG(alias_role, d->alias.role = "queries", "queries")
 WRONG(alias_when, d->alias.when = "tq", "\"tq\"")
 
@@ -160,18 +167,32 @@ Test(families, a_check_names_what_is_wrong)
         void (*change)(struct draft *);
         const char *const *fragment;
     } rows[] = {
-        ROW(name),         ROW(no_types),     ROW(empty_type),     ROW(no_rows),
-        ROW(size_twice),   ROW(size_layer),   ROW(size_stack),     ROW(size_nothing),
-        ROW(size_below),   ROW(size_missing), ROW(stack_missing),  ROW(stack_twice),
-        ROW(stack_prefix), ROW(stack_braces), ROW(stack_count),    ROW(stack_none),
-        ROW(stack_layers), ROW(role),         ROW(role_twice),     ROW(row_name),
-        ROW(row_braces),   ROW(row_middle),   ROW(row_expert),     ROW(row_stack),
-        ROW(row_shape),    ROW(row_axes),     ROW(row_empty_axis), ROW(row_when),
-        ROW(row_outside),  ROW(row_dtype),    ROW(row_dtype_when), ROW(row_unit),
-        ROW(needs),        ROW(needs_names),  ROW(engine),         ROW(rename),
-        ROW(engine_role),  ROW(engine_needs), ROW(engine_words),   ROW(alias_role),
-        ROW(alias_when),   ROW(size_chunk),   ROW(size_group),     ROW(size_key),
-        ROW(stack_key),
+        ROW(name),           ROW(no_types),
+        ROW(empty_type),     ROW(no_rows),
+        ROW(size_twice),     ROW(size_layer),
+        ROW(size_stack),     ROW(size_nothing),
+        ROW(size_below),     ROW(size_missing),
+        ROW(stack_missing),  ROW(stack_twice),
+        ROW(stack_prefix),   ROW(stack_braces),
+        ROW(stack_count),    ROW(stack_none),
+        ROW(stack_layers),   ROW(role),
+        ROW(role_twice),     ROW(row_name),
+        ROW(row_braces),     ROW(row_middle),
+        ROW(row_expert),     ROW(row_stack),
+        ROW(row_shape),      ROW(row_axes),
+        ROW(row_empty_axis), ROW(row_when),
+        ROW(row_outside),    ROW(row_dtype),
+        ROW(row_dtype_when), ROW(row_unit),
+        ROW(needs),          ROW(needs_names),
+        ROW(engine),         ROW(rename),
+        ROW(engine_role),    ROW(engine_needs),
+        ROW(engine_words),   ROW(alias_role),
+        ROW(alias_when),     ROW(size_chunk),
+        ROW(size_group),     ROW(size_key),
+        ROW(stack_key),      ROW(engine_factor),
+        ROW(engine_range),   ROW(engine_extra),
+        ROW(engine_dtype),   ROW(engine_dtype_when),
+        ROW(engine_order),   ROW(engine_order_twice),
     };
     struct draft draft;
     struct wf_error error = {0};
