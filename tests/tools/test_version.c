@@ -65,6 +65,16 @@ static void tear_down(void)
 
 TestSuite(version, .init = set_up, .fini = tear_down);
 
+static char noted[1000]; /* the newest */
+static uint32_t note_count;
+
+static void keep_note(void *user, const char *sentence)
+{
+    (void)user;
+    snprintf(noted, sizeof noted, "%s", sentence);
+    note_count++;
+}
+
 static enum wf_status save(struct wf_version version, uint64_t shard_bytes, uint32_t keep,
                            struct wf_error *error)
 {
@@ -77,7 +87,8 @@ static enum wf_status save(struct wf_version version, uint64_t shard_bytes, uint
                                          .layout = layout,
                                          .tensors = tensors,
                                          .shard_bytes = shard_bytes,
-                                         .keep = keep};
+                                         .keep = keep,
+                                         .notes = {.say = keep_note}};
     return wf_version_write(&what, error);
 }
 
@@ -176,20 +187,75 @@ Test(version, one_that_is_there_is_not_written_again)
 Test(version, what_killed_writers_left_is_removed_and_nothing_else)
 {
     char path[4 * FOLDER_PATH_MAX];
-    static const char *const ours[] = {".1.1.3.weft-partial", ".1.1.2.weft-old"};
-    static const char *const others[] = {"notes", ".x.weft-partial", ".1.1.weft-old"};
+    static const char *const ours[] = {".1.1.3.weft-partial", ".1.1.2.weft-old",
+                                       ".1.1.2.weft-old-12"};
+    static const char *const others[] = {"notes", ".x.weft-partial", ".1.1.weft-old",
+                                         ".1.1.2.weft-old-"};
     mkdir(place, 0777);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         snprintf(path, sizeof path, "%s/%s", place, ours[i]);
         mkdir(path, 0777);
         folder_write(path, "model.safetensors", "half", 4);
     }
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         snprintf(path, sizeof path, "%s/%s", place, others[i]);
         mkdir(path, 0777);
     }
     save_well(first, 0);
-    cr_assert_eq(count_entries(), 1 + 3);
+    cr_assert_eq(count_entries(), 1 + 4);
+}
+
+/* A folder in a version's: it cannot be removed. */
+static void put_folder(const char *version_name)
+{
+    char path[4 * FOLDER_PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", place, version_name);
+    cr_assert(mkdir(path, 0777) == 0 || access(path, W_OK) == 0, "%s", path);
+    folder_write(path, "model.safetensors", "half", 4);
+    strcat(path, "/kept");
+    cr_assert_eq(mkdir(path, 0777), 0, "%s", path);
+}
+
+static bool lies_there(const char *name)
+{
+    char path[4 * FOLDER_PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", place, name);
+    return access(path, F_OK) == 0;
+}
+
+Test(version, an_old_one_that_cannot_be_removed_stops_nothing)
+{
+    struct wf_error error = {0};
+    const struct wf_version third = {1764460800, 1, 9};
+    save_well(first, 0);
+    put_folder("1764460800.1.7");
+    note_count = 0;
+    cr_assert_eq(save(second, 0, 1, &error), WF_OK, "%s", error.text);
+    cr_assert_eq(note_count, 1);
+    cr_assert_not_null(strstr(noted, "kept failed"), "%s", noted);
+    cr_assert_not(lies_there("1764460800.1.7"), "nobody opens it");
+    cr_assert(lies_there(".1764460800.1.7.weft-old/kept"));
+    cr_assert_not(lies_there(".1764460800.1.7.weft-old/model.safetensors"), "its bytes are gone");
+    cr_assert_eq(save(third, 0, 1, &error), WF_OK, "%s", error.text);
+    cr_assert_eq(read_all("tester", third, &error), WF_OK, "%s", error.text);
+    cr_assert_eq(count_entries(), 2);
+}
+
+Test(version, left_overs_that_stay_are_in_nobodys_way)
+{
+    struct wf_error error = {0};
+    const struct wf_version_notes notes = {.say = keep_note};
+    cr_assert_eq(wf_version_prepare(place, &notes, &error), WF_OK, "%s", error.text);
+    put_folder(".1764460800.1.7.weft-partial");
+    put_folder(".1764460800.1.7.weft-old");
+    put_folder(".1764460800.1.7.weft-old-1");
+    note_count = 0;
+    cr_assert_eq(wf_version_prepare(place, &notes, &error), WF_OK, "%s", error.text);
+    cr_assert_eq(note_count, 3);
+    cr_assert_eq(save(first, 0, 1, &error), WF_OK, "%s", error.text);
+    cr_assert_eq(save(second, 0, 1, &error), WF_OK, "%s", error.text);
+    cr_assert_eq(count_entries(), 3 + 1, "the old version is gone");
+    cr_assert_eq(read_all("tester", second, &error), WF_OK, "%s", error.text);
 }
 
 Test(version, what_is_not_of_this_job_stays)
@@ -220,13 +286,14 @@ Test(version, a_place_is_looked_at_before_it_is_needed)
 {
     struct wf_error error = {0};
     char path[4 * FOLDER_PATH_MAX];
-    cr_assert_eq(wf_version_prepare(place, &error), WF_OK, "%s", error.text);
+    const struct wf_version_notes nowhere = {0};
+    cr_assert_eq(wf_version_prepare(place, &nowhere, &error), WF_OK, "%s", error.text);
     snprintf(path, sizeof path, "%s/no/such", place);
-    cr_assert_eq(wf_version_prepare(path, &error), WF_IO);
+    cr_assert_eq(wf_version_prepare(path, &nowhere, &error), WF_IO);
     cr_assert_not_null(strstr(error.text, "making the folder"), "%s", error.text);
     snprintf(path, sizeof path, "%s/file", place);
     folder_write(place, "file", "x", 1);
-    cr_assert_neq(wf_version_prepare(path, &error), WF_OK);
+    cr_assert_neq(wf_version_prepare(path, &nowhere, &error), WF_OK);
 }
 
 Test(version, a_second_writer_is_refused)

@@ -19,7 +19,8 @@
  * a time (a lock on the place itself); what a killed one left is removed by the next. The newest
  * `keep` versions of the job stay, and whatever is not the job's: an older one is first renamed
  * away (".VERSION.weft-old"), then removed, so no reader opens a part of it; who has it open reads
- * on.
+ * on. What cannot be removed (a folder in it, a file that an NFS client holds) stays under such a
+ * name, is noted, and stops nothing; the next write tries again.
  *
  * Reading. `open` looks at names, sizes, headers and the digest of weft_version.json, which costs
  * little; `read` compares every chunk that a byte comes from, so damage inside is found by whoever
@@ -52,6 +53,12 @@ enum {
 };
 
 /* --- writing ---------------------------------------------------------------------------------- */
+/* Where sentences go about what stops nothing, on the caller's thread. */
+struct wf_version_notes {
+    void (*say)(void *user, const char *sentence); /* NULL: nowhere */
+    void *user;
+};
+
 /* All borrowed during the call. */
 struct wf_version_save {
     const char *place; /* made if it is not there; its parents must be */
@@ -64,16 +71,18 @@ struct wf_version_save {
     void *const *tensors;           /* by its tensors: where each is, contiguous */
     uint64_t shard_bytes;           /* 0: WF_VERSION_SHARD_BYTES */
     uint32_t keep;                  /* 1 to WF_VERSION_KEEP_MAX */
+    struct wf_version_notes notes;  /* old versions that could not be removed */
 };
 
 /* Pool thread. OK also when that version is there already and whole. NO_MEMORY, IO, or REFUSED:
- * another process writes there. After a failure the place is as it was; only if an old version
- * cannot be removed, the new one is there all the same. */
+ * another process writes there. After a failure the place is as it was. That an old version
+ * cannot be removed is none. */
 enum wf_status wf_version_write(const struct wf_version_save *save, struct wf_error *error);
 
 /* Whether versions can be written to a place, before there is one: makes it, looks whether it is
- * free and removes what a killed writer left. */
-enum wf_status wf_version_prepare(const char *place, struct wf_error *error);
+ * free and removes what a killed writer left; of what it cannot remove it tells `notes`. */
+enum wf_status wf_version_prepare(const char *place, const struct wf_version_notes *notes,
+                                  struct wf_error *error);
 
 /* "term.counter.step" exactly as wf_version_format writes it. */
 bool wf_version_parse(const char *text, struct wf_version *version_out);

@@ -17,6 +17,8 @@
 #include "tools/files/version_folder.h"
 #include "tools/files/version_manifest.h"
 
+enum { STUCK_MAX = 999 }; /* left-overs of one version that cannot be removed */
+
 enum wf_status wf_version_failed(const char *what, const char *name, struct wf_error *error)
 {
     int number = errno;
@@ -65,7 +67,7 @@ enum wf_status wf_version_place_remove(int place_fd, const char *name, struct wf
         return errno == ENOENT ? WF_OK : wf_version_failed("opening", name, error);
     }
     enum wf_status status = WF_OK;
-    for (struct dirent *entry; status == WF_OK && (entry = readdir(entries)) != NULL;) {
+    for (struct dirent *entry; (entry = readdir(entries)) != NULL;) {
         bool dots = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
         if (!dots && unlinkat(dirfd(entries), entry->d_name, 0) != 0 && errno != ENOENT) {
             status = wf_version_failed("removing", entry->d_name, error);
@@ -78,53 +80,90 @@ enum wf_status wf_version_place_remove(int place_fd, const char *name, struct wf
     return status;
 }
 
+static void note(const struct wf_version_notes *notes, const char *name, const struct wf_error *why)
+{
+    struct wf_error sentence;
+    if (notes->say != NULL) {
+        wf_error_set(&sentence, why->status, "%.100s stays where versions lie: %.800s", name,
+                     why->text);
+        notes->say(notes->user, sentence.text);
+    }
+}
+
+static void remove_or_note(int place_fd, const char *name, const struct wf_version_notes *notes)
+{
+    struct wf_error why;
+    if (wf_version_place_remove(place_fd, name, &why) != WF_OK) {
+        note(notes, name, &why);
+    }
+}
+
+void wf_version_place_name(int place_fd, struct wf_version version, const char *end,
+                           char name_out[WF_VERSION_NAME_MAX])
+{
+    char text[WF_VERSION_TEXT];
+    struct stat there;
+    wf_version_format(version, text);
+    snprintf(name_out, WF_VERSION_NAME_MAX, ".%s%s", text, end);
+    for (unsigned i = 1; i <= STUCK_MAX; i++) {
+        if (fstatat(place_fd, name_out, &there, AT_SYMLINK_NOFOLLOW) != 0) {
+            return;
+        }
+        snprintf(name_out, WF_VERSION_NAME_MAX, ".%s%s-%u", text, end, i);
+    }
+}
+
 enum wf_status wf_version_place_retire(int place_fd, struct wf_version version,
-                                       struct wf_error *error)
+                                       const struct wf_version_notes *notes, struct wf_error *error)
 {
     char name[WF_VERSION_TEXT], old[WF_VERSION_NAME_MAX];
     wf_version_format(version, name);
-    snprintf(old, sizeof old, ".%s%s", name, WF_VERSION_OLD);
+    wf_version_place_name(place_fd, version, WF_VERSION_OLD, old);
     if (renameat(place_fd, name, place_fd, old) != 0) {
         return errno == ENOENT ? WF_OK : wf_version_failed("renaming", name, error);
     }
-    return wf_version_place_remove(place_fd, old, error);
+    remove_or_note(place_fd, old, notes);
+    return WF_OK;
 }
 
-/* ".VERSION.weft-partial" or ".VERSION.weft-old": ours, and nobody's while we have the lock. */
+/* ".VERSION.weft-partial" or ".VERSION.weft-old", perhaps with a number behind it: ours, and
+ * nobody's while we have the lock. */
 static bool is_left_over(const char *name)
 {
     char text[WF_VERSION_NAME_MAX];
     struct wf_version version;
-    size_t len = strlen(name);
     static const char *const ends[] = {WF_VERSION_PARTIAL, WF_VERSION_OLD};
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        size_t end = strlen(ends[i]);
-        if (name[0] == '.' && len > end + 1 && len < sizeof text &&
-            strcmp(name + len - end, ends[i]) == 0) {
-            snprintf(text, sizeof text, "%.*s", (int)(len - end - 1), name + 1);
-            return wf_version_parse(text, &version);
+        const char *end = strstr(name, ends[i]);
+        if (name[0] == '.' && end > name && end - name < (ptrdiff_t)sizeof text) {
+            const char *behind = end + strlen(ends[i]);
+            bool numbered = behind[0] == '-' && behind[1] != '\0' &&
+                            behind[1 + strspn(behind + 1, "0123456789")] == '\0';
+            snprintf(text, sizeof text, "%.*s", (int)(end - name - 1), name + 1);
+            return (behind[0] == '\0' || numbered) && wf_version_parse(text, &version);
         }
     }
     return false;
 }
 
-static enum wf_status clear_left_overs(int place_fd, struct wf_error *error)
+static enum wf_status clear_left_overs(int place_fd, const struct wf_version_notes *notes,
+                                       struct wf_error *error)
 {
     DIR *entries = open_entries(place_fd, ".");
     if (entries == NULL) {
         return wf_version_failed("reading", "the folder of versions", error);
     }
-    enum wf_status status = WF_OK;
-    for (struct dirent *entry; status == WF_OK && (entry = readdir(entries)) != NULL;) {
+    for (struct dirent *entry; (entry = readdir(entries)) != NULL;) {
         if (is_left_over(entry->d_name)) {
-            status = wf_version_place_remove(place_fd, entry->d_name, error);
+            remove_or_note(place_fd, entry->d_name, notes);
         }
     }
     closedir(entries);
-    return status;
+    return WF_OK;
 }
 
-enum wf_status wf_version_place_lock(const char *place, int *fd_out, struct wf_error *error)
+enum wf_status wf_version_place_lock(const char *place, const struct wf_version_notes *notes,
+                                     int *fd_out, struct wf_error *error)
 {
     int fd = -1;
     if (mkdir(place, 0777) != 0 && errno != EEXIST) {
@@ -142,7 +181,7 @@ enum wf_status wf_version_place_lock(const char *place, int *fd_out, struct wf_e
                 : wf_version_failed("locking", place, error);
     }
     if (status == WF_OK) {
-        status = clear_left_overs(fd, error);
+        status = clear_left_overs(fd, notes, error);
     }
     if (status != WF_OK) {
         close(fd);
@@ -205,25 +244,29 @@ static bool is_of_job(int place_fd, struct wf_version version, const char *job)
     return same;
 }
 
-enum wf_status wf_version_place_prune(int place_fd, const char *job, uint32_t keep,
-                                      struct wf_error *error)
+void wf_version_place_prune(int place_fd, const char *job, uint32_t keep,
+                            const struct wf_version_notes *notes)
 {
     struct wf_version *versions = NULL;
+    struct wf_error why;
     uint32_t count = 0, newer = 0;
-    enum wf_status status = wf_version_place_list(place_fd, &versions, &count, error);
-    for (uint32_t i = count; status == WF_OK && i-- > 0;) {
-        if (is_of_job(place_fd, versions[i], job) && newer++ >= keep) {
-            status = wf_version_place_retire(place_fd, versions[i], error);
+    if (wf_version_place_list(place_fd, &versions, &count, &why) != WF_OK) {
+        note(notes, "what is older", &why);
+    }
+    for (uint32_t i = count; i-- > 0;) {
+        if (is_of_job(place_fd, versions[i], job) && newer++ >= keep &&
+            wf_version_place_retire(place_fd, versions[i], notes, &why) != WF_OK) {
+            note(notes, "an old version", &why);
         }
     }
     free(versions);
-    return status;
 }
 
-enum wf_status wf_version_prepare(const char *place, struct wf_error *error)
+enum wf_status wf_version_prepare(const char *place, const struct wf_version_notes *notes,
+                                  struct wf_error *error)
 {
     int fd = -1;
-    enum wf_status status = wf_version_place_lock(place, &fd, error);
+    enum wf_status status = wf_version_place_lock(place, notes, &fd, error);
     if (status == WF_OK && faccessat(fd, ".", W_OK | X_OK, AT_EACCESS) != 0) {
         status = wf_version_failed("writing to", place, error);
     }

@@ -6,24 +6,33 @@
 
 #include "actors/round.h"
 #include "runtime/status.h"
+#include "tools/files/version_folder.h"
 
-enum { WF_VERSION_NAME_MAX = WF_VERSION_TEXT + 16 };
+enum { WF_VERSION_NAME_MAX = WF_VERSION_TEXT + 24 };
 
 /* Makes the place if it is not there, opens it and locks it for one writer until the descriptor is
- * closed; removes what killed writers left. REFUSED: another process has it. */
-enum wf_status wf_version_place_lock(const char *place, int *fd_out, struct wf_error *error);
+ * closed; removes what killed writers left, so far as it can. REFUSED: another process has it. */
+enum wf_status wf_version_place_lock(const char *place, const struct wf_version_notes *notes,
+                                     int *fd_out, struct wf_error *error);
 /* The versions in a place by their folders' names, oldest first. Gives *versions_out; free(). */
 enum wf_status wf_version_place_list(int place_fd, struct wf_version **versions_out,
                                      uint32_t *count_out, struct wf_error *error);
-/* Removes a folder and the files in it, or a link; nothing if it is not there. */
+/* ".VERSION" with that end, or with a number behind it where what bears that name could not be
+ * removed. */
+void wf_version_place_name(int place_fd, struct wf_version version, const char *end,
+                           char name_out[WF_VERSION_NAME_MAX]);
+/* Removes a folder and the files in it, or a link; nothing if it is not there. Of a folder that has
+ * to stay, for what else is in it, the files go all the same. */
 enum wf_status wf_version_place_remove(int place_fd, const char *name, struct wf_error *error);
-/* Takes a version away: no reader opens it from here on. Nothing if it is not there. */
+/* Takes a version away: no reader opens it from here on. Nothing if it is not there. That its bytes
+ * cannot be removed is noted, no failure. */
 enum wf_status wf_version_place_retire(int place_fd, struct wf_version version,
+                                       const struct wf_version_notes *notes,
                                        struct wf_error *error);
-/* Retires all but the newest `keep` of that job; whatever does not say that it is the job's stays.
- */
-enum wf_status wf_version_place_prune(int place_fd, const char *job, uint32_t keep,
-                                      struct wf_error *error);
+/* Retires all but the newest `keep` of that job, so far as it can; whatever does not say that it is
+ * the job's stays. */
+void wf_version_place_prune(int place_fd, const char *job, uint32_t keep,
+                            const struct wf_version_notes *notes);
 /* "writing NAME failed: no space left on device; make room": from errno. */
 enum wf_status wf_version_failed(const char *what, const char *name, struct wf_error *error);
 

@@ -303,7 +303,8 @@ static enum wf_status write_all(struct writer *w, struct wf_error *error)
 static enum wf_status publish(struct writer *w, struct wf_error *error)
 {
     /* One of that name is there and is not whole: a reader finds it gone, then the new one. */
-    enum wf_status status = wf_version_place_retire(w->place_fd, w->save->version, error);
+    enum wf_status status =
+        wf_version_place_retire(w->place_fd, w->save->version, &w->save->notes, error);
     if (status != WF_OK) {
         return status;
     }
@@ -313,7 +314,8 @@ static enum wf_status publish(struct writer *w, struct wf_error *error)
     if (fsync(w->place_fd) != 0 && errno != EINVAL) { /* some file systems cannot */
         return wf_version_failed("syncing the folder of", w->name, error);
     }
-    return wf_version_place_prune(w->place_fd, w->save->job, w->save->keep, error);
+    wf_version_place_prune(w->place_fd, w->save->job, w->save->keep, &w->save->notes);
+    return WF_OK;
 }
 
 static bool is_there(const struct wf_version_save *save)
@@ -336,9 +338,11 @@ enum wf_status wf_version_write(const struct wf_version_save *save, struct wf_er
     WF_ASSERT(save->keep > 0 && save->keep <= WF_VERSION_KEEP_MAX);
     struct writer w = {.save = save, .place_fd = -1, .folder_fd = -1};
     wf_version_format(save->version, w.name);
-    snprintf(w.partial, sizeof w.partial, ".%s%s", w.name, WF_VERSION_PARTIAL);
-    enum wf_status status = wf_version_place_lock(save->place, &w.place_fd, error);
+    enum wf_status status = wf_version_place_lock(save->place, &save->notes, &w.place_fd, error);
     bool begun = status == WF_OK && !is_there(save);
+    if (begun) {
+        wf_version_place_name(w.place_fd, save->version, WF_VERSION_PARTIAL, w.partial);
+    }
     if (begun && mkdirat(w.place_fd, w.partial, 0777) != 0) {
         status = wf_version_failed("making", w.partial, error);
     }

@@ -77,6 +77,13 @@ static void end(struct keeper *k, int exit_status)
 }
 
 /* --- writing ---------------------------------------------------------------------------------- */
+/* Any thread. */
+static void say_note(void *user, const char *sentence)
+{
+    const struct keeper *k = user;
+    wf_process_say(k->options, sentence);
+}
+
 static void write_work(struct wf_job *job)
 {
     struct keeper *k = (struct keeper *)((char *)job - offsetof(struct keeper, write_job));
@@ -89,7 +96,8 @@ static void write_work(struct wf_job *job)
                                          .config_len = k->config_len,
                                          .layout = k->layout,
                                          .tensors = k->tensors,
-                                         .keep = file->files.keep};
+                                         .keep = file->files.keep,
+                                         .notes = {.say = say_note, .user = k}};
     k->write_status = wf_version_write(&save, &k->write_error);
 }
 
@@ -180,17 +188,12 @@ static void asked_to_end(void *user)
 }
 
 /* --- the whole -------------------------------------------------------------------------------- */
-static void say_note(void *user, const char *sentence)
-{
-    const struct keeper *k = user;
-    wf_process_say(k->options, sentence);
-}
-
 /* What lies there from before: others may be filled from it. */
 static enum wf_status look(struct keeper *k, struct wf_error *error)
 {
     const struct wf_job_file *job = &k->setup->job;
-    enum wf_status status = wf_version_prepare(job->files.folder, error);
+    const struct wf_version_notes notes = {.say = say_note, .user = k};
+    enum wf_status status = wf_version_prepare(job->files.folder, &notes, error);
     if (status != WF_OK) {
         return status;
     }
