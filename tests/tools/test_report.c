@@ -110,3 +110,38 @@ Test(report, a_doubt_is_settled_by_the_next_end_of_an_attempt)
     cr_assert_not(wf_report_ok(&report));
     wf_report_fini(&report);
 }
+
+/* Told late, over a link that was down. */
+static const struct {
+    const char *name;
+    struct round rounds[ROUNDS_MAX];
+    uint32_t reported;
+    bool good, in_doubt; /* in_doubt: the first round */
+} late_rows[] = {
+    {"committed", {{1, 1, WF_REPORT_COMMITTED, false}}, 1, true, true},
+    {"a fill since",
+     {{1, 1, WF_REPORT_COMMITTED, false}, {1, 1, WF_REPORT_ABORTED, true}},
+     2,
+     true,
+     true},
+    {"only a fill", {{1, 1, WF_REPORT_COMMITTED, true}}, 2, false, false},
+    {"an attempt came to nothing", {{1, 1, WF_REPORT_ABORTED, false}}, 2, false, false},
+    {"another generation's", {{1, 2, WF_REPORT_COMMITTED, false}}, 2, false, false},
+};
+
+Test(report, a_doubt_that_is_told_after_the_commit_takes_nothing_back)
+{
+    for (size_t i = 0; i < sizeof late_rows / sizeof late_rows[0]; i++) {
+        struct wf_report report = {.versions_wanted = 1, .every = 1};
+        for (int r = 0; r < ROUNDS_MAX && late_rows[i].rounds[r].step > 0; r++) {
+            tell(&report, &late_rows[i].rounds[r]);
+        }
+        cr_expect(wf_report_in_doubt(&report, (struct wf_version){1, 1, 1}), "%s",
+                  late_rows[i].name);
+        wf_report_close_doubts(&report);
+        cr_expect_eq(report.round_count, late_rows[i].reported, "%s", late_rows[i].name);
+        cr_expect_eq(report.rounds[0].in_doubt, late_rows[i].in_doubt, "%s", late_rows[i].name);
+        cr_expect_eq(wf_report_ok(&report), late_rows[i].good, "%s", late_rows[i].name);
+        wf_report_fini(&report);
+    }
+}

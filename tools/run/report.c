@@ -73,7 +73,15 @@ bool wf_report_in_doubt(struct wf_report *report, struct wf_version version)
     }
     report->doubts = realloc(report->doubts, (report->doubt_count + 1) * sizeof *report->doubts);
     WF_ASSERT(report->doubts != NULL);
-    report->doubts[report->doubt_count++] = (struct wf_report_doubt){.version = version};
+    struct wf_report_doubt *doubt = &report->doubts[report->doubt_count++];
+    *doubt = (struct wf_report_doubt){.version = version};
+    for (uint32_t i = 0; i < report->round_count; i++) { /* said late, over a link that was down */
+        struct wf_report_round *round = &report->rounds[i];
+        if (!round->frame.fill && round->frame.state == WF_REPORT_COMMITTED &&
+            wf_version_compare(round->frame.round.version, version) == 0) {
+            round->in_doubt = doubt->settled = true;
+        }
+    }
     return true;
 }
 
@@ -330,8 +338,7 @@ const char *wf_report_bound_by(const struct wf_report_round *round)
                                   : "memory bandwidth";
 }
 
-/* --- JSON --------------------------------------------------------------------------------------
- */
+/* --- JSON ------------------------------------------------------------------------------------ */
 static void put_u64(struct json_object *to, const char *key, uint64_t value)
 {
     json_object_object_add(to, key, json_object_new_uint64(value));

@@ -26,7 +26,7 @@ struct wf_report_round {
 /* A version whose trainer was told that it is in doubt. */
 struct wf_report_doubt {
     struct wf_version version;
-    bool settled; /* an attempt at it has ended since */
+    bool settled; /* an attempt at it has ended since, or it was committed before that was said */
 };
 
 /* What the ranks found of one step. Notes may come before the round's own report does. */
@@ -78,7 +78,8 @@ void wf_report_plan(struct wf_report *report, const struct wf_frame_plan_report 
 void wf_report_round(struct wf_report *report, const struct wf_frame_round_report *frame,
                      uint64_t now_ns);
 void wf_report_note(struct wf_report *report, const struct wf_frame_note *note);
-/* A trainer's own deadline for a version passed. False: that is known. */
+/* A trainer's own deadline for a version passed; it may be told late, when that is committed.
+ * False: that is known. */
 bool wf_report_in_doubt(struct wf_report *report, struct wf_version version);
 /* At the end: versions of which nobody heard again get an entry that says so. */
 void wf_report_close_doubts(struct wf_report *report);
