@@ -258,28 +258,88 @@ Test(version, left_overs_that_stay_are_in_nobodys_way)
     cr_assert_eq(read_all("tester", second, &error), WF_OK, "%s", error.text);
 }
 
-Test(version, what_is_not_of_this_job_stays)
+static enum wf_status save_of_another(struct wf_version version, struct wf_error *error)
 {
-    struct wf_error error = {0};
-    char path[4 * FOLDER_PATH_MAX];
     const struct wf_version_save other = {.place = place,
                                           .job = "another",
-                                          .version = {1, 1, 1},
+                                          .version = version,
                                           .label = "",
                                           .config = config,
                                           .config_len = config_len,
                                           .layout = layout,
                                           .tensors = tensors,
                                           .keep = 1};
-    cr_assert_eq(wf_version_write(&other, &error), WF_OK, "%s", error.text);
+    return wf_version_write(&other, error);
+}
+
+Test(version, what_is_not_of_this_job_stays)
+{
+    struct wf_error error = {0};
+    char path[4 * FOLDER_PATH_MAX];
+    const struct wf_version others = {1, 1, 1};
+    cr_assert_eq(save_of_another(others, &error), WF_OK, "%s", error.text);
     snprintf(path, sizeof path, "%s/1.1.2", place);
     cr_assert_eq(mkdir(path, 0777), 0); /* a name like a version's, and nothing else of one */
     for (uint64_t step = 3; step < 7; step++) {
         cr_assert_eq(save((struct wf_version){1, 1, step}, 0, 2, &error), WF_OK, "%s", error.text);
     }
     cr_assert_eq(count_entries(), 2 + 2);
-    cr_assert_eq(read_all("another", other.version, &error), WF_OK, "%s", error.text);
+    cr_assert_eq(read_all("another", others, &error), WF_OK, "%s", error.text);
     cr_assert_eq(read_all("tester", (struct wf_version){1, 1, 5}, &error), WF_OK, "%s", error.text);
+}
+
+static void put_another_job(void)
+{
+    struct wf_error error = {0};
+    cr_assert_eq(save_of_another(first, &error), WF_OK, "%s", error.text);
+}
+static void put_no_version(void)
+{
+    mkdir(place, 0777);
+    put_folder("1764460800.1.7");
+}
+static void put_file(void)
+{
+    mkdir(place, 0777);
+    folder_write(place, "1764460800.1.7", "x", 1);
+}
+
+static const struct {
+    const char *name;
+    void (*put)(void);
+} foreign[] = {
+    {"another job's", put_another_job},
+    {"no version", put_no_version},
+    {"a file", put_file},
+};
+
+Test(version, what_is_not_of_this_job_is_not_written_over)
+{
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
+        struct wf_error error = {0};
+        foreign[i].put();
+        cr_expect_eq(save(first, 0, 1, &error), WF_REFUSED, "%s", foreign[i].name);
+        cr_expect_not_null(strstr(error.text, "1764460800.1.7 lies there and does not say"), "%s",
+                           error.text);
+        cr_expect(lies_there("1764460800.1.7"), "%s", foreign[i].name);
+        cr_expect_eq(count_entries(), 1, "%s", foreign[i].name);
+        folder_remove(place);
+    }
+}
+
+Test(version, what_was_just_written_stays_after_a_clock_that_went_back)
+{
+    struct wf_error error = {0};
+    const struct wf_version earlier = {1764400000, 1, 1}, next = {1764400000, 1, 2};
+    save_well(first, 0);
+    save_well(second, 0);
+    save_well(earlier, 0);
+    cr_assert_eq(read_all("tester", earlier, &error), WF_OK, "%s", error.text);
+    cr_assert_eq(read_all("tester", second, &error), WF_OK, "%s", error.text);
+    cr_assert_eq(count_entries(), 2);
+    cr_assert_eq(save(next, 0, 1, &error), WF_OK, "%s", error.text);
+    cr_assert_eq(read_all("tester", next, &error), WF_OK, "%s", error.text);
+    cr_assert_eq(count_entries(), 1);
 }
 
 Test(version, a_place_is_looked_at_before_it_is_needed)

@@ -17,7 +17,8 @@
  * folder, then it is renamed to its final name and the place is synced. Whatever fails (a full
  * device, a size limit, kill -9), a final name shows a whole version. One process writes a place at
  * a time (a lock on the place itself); what a killed one left is removed by the next. The newest
- * `keep` versions of the job stay, and whatever is not the job's: an older one is first renamed
+ * `keep` versions of the job stay, the one just written among them whatever its name, and whatever
+ * is not the job's: an older one is first renamed
  * away (".VERSION.weft-old"), then removed, so no reader opens a part of it; who has it open reads
  * on. What cannot be removed (a folder in it, a file that an NFS client holds) stays under such a
  * name, is noted, and stops nothing; the next write tries again.
@@ -75,8 +76,8 @@ struct wf_version_save {
 };
 
 /* Pool thread. OK also when that version is there already and whole. NO_MEMORY, IO, or REFUSED:
- * another process writes there. After a failure the place is as it was. That an old version
- * cannot be removed is none. */
+ * another process writes there, or what bears that name is not of this job. After a failure the
+ * place is as it was. That an old version cannot be removed is none. */
 enum wf_status wf_version_write(const struct wf_version_save *save, struct wf_error *error);
 
 /* Whether versions can be written to a place, before there is one: makes it, looks whether it is

@@ -244,19 +244,36 @@ static bool is_of_job(int place_fd, struct wf_version version, const char *job)
     return same;
 }
 
-void wf_version_place_prune(int place_fd, const char *job, uint32_t keep,
-                            const struct wf_version_notes *notes)
+enum wf_status wf_version_place_claim(int place_fd, struct wf_version version, const char *job,
+                                      struct wf_error *error)
+{
+    char name[WF_VERSION_TEXT];
+    struct stat there;
+    wf_version_format(version, name);
+    if (fstatat(place_fd, name, &there, AT_SYMLINK_NOFOLLOW) != 0 ||
+        is_of_job(place_fd, version, job)) {
+        return WF_OK;
+    }
+    return wf_error_set(
+        error, WF_REFUSED,
+        "%s lies there and does not say that it is a version of job \"%s\": move it "
+        "away, or name another folder",
+        name, job);
+}
+
+void wf_version_place_prune(int place_fd, const struct wf_version_save *save)
 {
     struct wf_version *versions = NULL;
     struct wf_error why;
-    uint32_t count = 0, newer = 0;
+    uint32_t count = 0, kept = 1; /* the one that was just written */
     if (wf_version_place_list(place_fd, &versions, &count, &why) != WF_OK) {
-        note(notes, "what is older", &why);
+        note(&save->notes, "what is older", &why);
     }
     for (uint32_t i = count; i-- > 0;) {
-        if (is_of_job(place_fd, versions[i], job) && newer++ >= keep &&
-            wf_version_place_retire(place_fd, versions[i], notes, &why) != WF_OK) {
-            note(notes, "an old version", &why);
+        if (wf_version_compare(versions[i], save->version) != 0 &&
+            is_of_job(place_fd, versions[i], save->job) && kept++ >= save->keep &&
+            wf_version_place_retire(place_fd, versions[i], &save->notes, &why) != WF_OK) {
+            note(&save->notes, "an old version", &why);
         }
     }
     free(versions);

@@ -29,10 +29,13 @@ enum wf_status wf_version_place_remove(int place_fd, const char *name, struct wf
 enum wf_status wf_version_place_retire(int place_fd, struct wf_version version,
                                        const struct wf_version_notes *notes,
                                        struct wf_error *error);
-/* Retires all but the newest `keep` of that job, so far as it can; whatever does not say that it is
- * the job's stays. */
-void wf_version_place_prune(int place_fd, const char *job, uint32_t keep,
-                            const struct wf_version_notes *notes);
+/* REFUSED: what bears that version's name does not say that it is of that job. */
+enum wf_status wf_version_place_claim(int place_fd, struct wf_version version, const char *job,
+                                      struct wf_error *error);
+/* Retires all of save->job but save->version and the newest save->keep - 1 of the others, so far as
+ * it can: where the clock went back, the newest by name are not those written last. Whatever does
+ * not say that it is the job's stays. */
+void wf_version_place_prune(int place_fd, const struct wf_version_save *save);
 /* "writing NAME failed: no space left on device; make room": from errno. */
 enum wf_status wf_version_failed(const char *what, const char *name, struct wf_error *error);
 

@@ -314,7 +314,7 @@ static enum wf_status publish(struct writer *w, struct wf_error *error)
     if (fsync(w->place_fd) != 0 && errno != EINVAL) { /* some file systems cannot */
         return wf_version_failed("syncing the folder of", w->name, error);
     }
-    wf_version_place_prune(w->place_fd, w->save->job, w->save->keep, &w->save->notes);
+    wf_version_place_prune(w->place_fd, w->save);
     return WF_OK;
 }
 
@@ -341,9 +341,10 @@ enum wf_status wf_version_write(const struct wf_version_save *save, struct wf_er
     enum wf_status status = wf_version_place_lock(save->place, &save->notes, &w.place_fd, error);
     bool begun = status == WF_OK && !is_there(save);
     if (begun) {
+        status = wf_version_place_claim(w.place_fd, save->version, save->job, error);
         wf_version_place_name(w.place_fd, save->version, WF_VERSION_PARTIAL, w.partial);
     }
-    if (begun && mkdirat(w.place_fd, w.partial, 0777) != 0) {
+    if (begun && status == WF_OK && mkdirat(w.place_fd, w.partial, 0777) != 0) {
         status = wf_version_failed("making", w.partial, error);
     }
     if (begun && status == WF_OK) {
@@ -353,8 +354,10 @@ enum wf_status wf_version_write(const struct wf_version_save *save, struct wf_er
         status = status != WF_OK ? status : publish(&w, error);
         if (status != WF_OK) {
             wf_version_place_remove(w.place_fd, w.partial, NULL);
-            wf_error_prefix(error, "%s", save->place);
         }
+    }
+    if (begun && status != WF_OK) {
+        wf_error_prefix(error, "%s", save->place);
     }
     if (w.folder_fd >= 0) {
         close(w.folder_fd);
