@@ -20,19 +20,15 @@ static void deadline_passed(struct wf_timer *timer)
     }
 }
 
-void wf_client_doubt_watch(struct wf_meta_client *client, struct wf_version version,
+void wf_client_doubt_watch(struct wf_meta_client *client, uint32_t slot, struct wf_version version,
                            uint64_t within_ns)
 {
-    struct wf_client_doubt *doubt = &client->doubts[0];
+    struct wf_client_doubt *doubt = &client->doubts[slot];
+    wf_timer_cancel(client->loop, &doubt->timer); /* what was in the slot is over, or dropped */
+    doubt->version = (struct wf_version){0};
     if (within_ns == 0) {
         return;
     }
-    for (int i = 1; i < WF_SLOTS; i++) { /* a free one, else the oldest's: it has been dropped */
-        if (wf_version_compare(client->doubts[i].version, doubt->version) < 0) {
-            doubt = &client->doubts[i];
-        }
-    }
-    wf_timer_cancel(client->loop, &doubt->timer);
     doubt->client = client;
     doubt->version = version;
     doubt->timer.fire = deadline_passed;

@@ -138,7 +138,7 @@ struct wf_meta_client {
     char published_label[WF_LABEL_MAX];
     bool idle;
     struct wf_client_slot slots[WF_SLOTS];
-    struct wf_client_doubt doubts[WF_SLOTS]; /* as many versions can wait for their outcome */
+    struct wf_client_doubt doubts[WF_SLOTS]; /* by slot; without snapshots the first */
     bool granted;
     uint32_t granted_slot;
     uint32_t revokes_out; /* REVOKEs that the Sender has not answered */
@@ -239,8 +239,9 @@ void wf_client_train_joined(struct wf_meta_client *client); /* tells again what 
 
 /* --- meta_client_doubt.c -------------------------------------------------------------------------
  */
-/* `version` was published; its host is told if it is not over within that time (0: never). */
-void wf_client_doubt_watch(struct wf_meta_client *client, struct wf_version version,
+/* `version` was published from that slot; its host is told if it is not over within that time (0:
+ * never). What was in the slot before is in doubt no more. */
+void wf_client_doubt_watch(struct wf_meta_client *client, uint32_t slot, struct wf_version version,
                            uint64_t within_ns);
 /* The host is about to be told of its end: it and older ones are in doubt no more. */
 void wf_client_doubt_settle(struct wf_meta_client *client, struct wf_version version);

@@ -88,7 +88,8 @@ static int find_slot(const struct wf_meta_client *client)
 }
 
 static enum wf_status publish_snapshot(struct wf_meta_client *client, struct wf_version version,
-                                       const char *label, struct wf_error *error)
+                                       const char *label, uint32_t *slot_out,
+                                       struct wf_error *error)
 {
     int at = find_slot(client);
     if (at < 0) {
@@ -99,6 +100,7 @@ static enum wf_status publish_snapshot(struct wf_meta_client *client, struct wf_
     snprintf(slot->label, sizeof slot->label, "%s", label);
     const struct wf_round_key key = {.term = client->term, .models = 1, .version = version};
     wf_client_local(client, sender(client), WF_LOCAL_SNAPSHOT, &key, (uint64_t)at, 0);
+    *slot_out = (uint32_t)at;
     return WF_OK;
 }
 
@@ -137,15 +139,16 @@ enum wf_status wf_client_publish(struct wf_meta_client *client, uint64_t step, c
                             "steps have to grow",
                             step, held);
     }
+    uint32_t slot = 0;
     if (is_snapshot(client)) {
-        enum wf_status status = publish_snapshot(client, version, text, error);
+        enum wf_status status = publish_snapshot(client, version, text, &slot, error);
         if (status != WF_OK) {
             return status;
         }
     }
     client->published = version;
     client->idle = false;
-    wf_client_doubt_watch(client, version, within_ns);
+    wf_client_doubt_watch(client, slot, version, within_ns);
     snprintf(client->published_label, sizeof client->published_label, "%s", text);
     if (!is_snapshot(client)) {
         client->state = WF_TRAINER_HOLD;

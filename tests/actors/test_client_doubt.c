@@ -37,6 +37,12 @@ static void start(enum wf_publish_mode mode)
     cr_assert_eq(publish(1), WF_OK);
 }
 
+static void copied(void)
+{
+    client_answer(&w, &w.sender, WF_LOCAL_SNAPSHOT_DONE,
+                  client_asked(&w, &w.sender, WF_LOCAL_SNAPSHOT), WF_OK);
+}
+
 static void open_round(void)
 {
     const struct wf_frame_open open = {.round = client_key(&w, 1, 1),
@@ -107,8 +113,7 @@ Test(doubt, no_doubt_about_what_is_over)
     for (size_t i = 0; i < sizeof over / sizeof over[0]; i++) {
         start(over[i].mode);
         if (over[i].mode == WF_PUBLISH_SNAPSHOT) {
-            client_answer(&w, &w.sender, WF_LOCAL_SNAPSHOT_DONE,
-                          client_asked(&w, &w.sender, WF_LOCAL_SNAPSHOT), WF_OK);
+            copied();
         }
         open_round();
         over[i].ends();
@@ -117,6 +122,34 @@ Test(doubt, no_doubt_about_what_is_over)
         if (i == 0) {
             client_close(&w);
         }
+    }
+}
+
+static const struct {
+    const char *name;
+    uint64_t within_ns; /* of the version that takes the slot */
+} takers[] = {
+    {"later deadline", 10 * WITHIN_MS *CLIENT_MS},
+    {"no deadline", 0},
+};
+
+Test(doubt, a_dropped_version_takes_its_own_doubt_along)
+{
+    for (size_t i = 0; i < sizeof takers / sizeof takers[0]; i++) {
+        if (i > 0) {
+            client_close(&w);
+        }
+        start(WF_PUBLISH_SNAPSHOT);
+        w.client->drop_to_latest = true;
+        copied();
+        open_round();
+        cr_assert_eq(publish(2), WF_OK);
+        copied();
+        cr_assert_eq(wf_client_publish(w.client, 3, "", takers[i].within_ns, NULL), WF_OK);
+        copied(); /* over version 2: version 1 is read */
+        client_run(&w, 2 * WITHIN_MS * CLIENT_MS);
+        cr_expect_eq(w.doubts, 1, "%s", takers[i].name);
+        cr_expect_eq(w.doubted.step, 1, "%s", takers[i].name);
     }
 }
 
