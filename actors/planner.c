@@ -126,6 +126,10 @@ static enum wf_status plan_job(struct wf_planner *planner, const struct wf_plan_
         status = wf_plan_build(&rule, &planner->base, &planner->error);
         status = prove(planner, status, wf_plan_prove, &rule, planner->base);
         free(members);
+        if (status != WF_OK) { /* or the next plan of these members would pass for proven */
+            wf_plan_free(planner->base);
+            planner->base = NULL;
+        }
     }
     if (status == WF_OK) {
         status = wf_plan_update(input, planner->base, &planner->agreed->plan, &planner->error);
