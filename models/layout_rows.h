@@ -8,6 +8,7 @@
 #define WEFT_MODELS_LAYOUT_ROWS_H
 
 #include "models/engines/engine.h"
+#include "models/expr.h"
 #include "models/layout_private.h"
 
 enum { WF_BOUND_MAX = 1024, WF_FACTORS_MAX = 6 };
@@ -122,5 +123,8 @@ enum wf_status wf_slab_make(const struct wf_row_at *at, const struct wf_bound *b
 /* The view of a row over (slots, rows, columns) as a nest from logical elements into memory. */
 enum wf_status wf_view_make(const struct wf_row_at *at, const char *view, bool stacked,
                             uint32_t elem_bytes, struct wf_nest *nest_out, struct wf_error *error);
+/* What can be wrong about a view's text alone: `lookup` is asked for the names of its sizes. */
+enum wf_status wf_view_check(const char *view, wf_expr_lookup_t *lookup, void *user,
+                             struct wf_error *error);
 
 #endif

@@ -16,6 +16,9 @@ struct viewer {
     const char *text;
     struct factor factors[WF_AXES_MAX];
     uint32_t count;
+    /* For a text alone: names are asked for, sizes do not matter. NULL: at `at`. */
+    wf_expr_lookup_t *checks;
+    void *user;
     struct wf_error *error;
 };
 
@@ -29,6 +32,16 @@ static enum wf_status refuse(struct viewer *v, const char *why)
 static size_t word_length(const char *text)
 {
     return strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_");
+}
+
+static enum wf_status read_size(struct viewer *v, const char *text, size_t len, uint64_t *size_out)
+{
+    *size_out = 1;
+    if (v->checks) {
+        return wf_expr_check(text, len, v->checks, v->user, v->error);
+    }
+    struct wf_row_at place = *v->at;
+    return wf_expr_eval(text, len, wf_row_lookup, &place, size_out, v->error);
 }
 
 /* "name" or "name:EXPR" (which ends at a blank or a parenthesis that it did not open). */
@@ -49,9 +62,7 @@ static enum wf_status read_factor(struct viewer *v, const char **text, bool *siz
             depth += at[expr] == '(';
             depth -= at[expr] == ')';
         }
-        struct wf_row_at place = *v->at;
-        enum wf_status status =
-            wf_expr_eval(at, expr, wf_row_lookup, &place, &factor->size, v->error);
+        enum wf_status status = read_size(v, at, expr, &factor->size);
         if (status != WF_OK) {
             return status;
         }
@@ -87,6 +98,10 @@ static enum wf_status read_dimension(struct viewer *v, const char **text, uint64
     } while (group && *at && *at != ')');
     if (group && *at != ')') {
         return refuse(v, "a ( is not closed");
+    }
+    if (v->checks) {
+        *text = at + group;
+        return WF_OK;
     }
     if (product == 0 || size % product != 0 || (unsized == UINT32_MAX && size != product)) {
         return wf_error_set(v->error, WF_INVALID,
@@ -157,4 +172,26 @@ enum wf_status wf_view_make(const struct wf_row_at *at, const char *view, bool s
         step *= v.factors[i].size;
     }
     return read_order(&v, text + 2, elem_bytes, nest_out);
+}
+
+enum wf_status wf_view_check(const char *view, wf_expr_lookup_t *lookup, void *user,
+                             struct wf_error *error)
+{
+    struct viewer v = {.text = view, .checks = lookup, .user = user, .error = error};
+    const char *text = view;
+    unsigned dimensions = 0;
+    enum wf_status status = WF_OK;
+    for (; dimensions < 3 && status == WF_OK; dimensions++) {
+        text += strspn(text, " ");
+        if (dimensions >= 2 && (*text == '\0' || strncmp(text, "->", 2) == 0)) {
+            break;
+        }
+        status = read_dimension(&v, &text, 1);
+    }
+    text += strspn(text, " ");
+    if (status == WF_OK && strncmp(text, "->", 2) != 0) {
+        return refuse(&v, "no arrow behind the dimensions");
+    }
+    struct wf_nest unused;
+    return status == WF_OK ? read_order(&v, text + 2, 1, &unused) : status;
 }

@@ -341,6 +341,9 @@ static enum wf_status check_row(struct rows_checker *c)
     if (status == WF_OK) {
         status = check_order(c);
     }
+    if (status == WF_OK && row->view) {
+        status = wf_view_check(row->view, lookup_any, c, c->error);
+    }
     const char *const expressions[] = {row->when, row->groups, row->fill, row->data_when};
     for (size_t i = 0; i < sizeof expressions / sizeof expressions[0] && status == WF_OK; i++) {
         status = check_expression(c, expressions[i]);
