@@ -241,6 +241,17 @@ Test(version, an_old_one_that_cannot_be_removed_stops_nothing)
     cr_assert_eq(count_entries(), 2);
 }
 
+Test(version, one_that_is_not_whole_and_cannot_be_removed_is_written_anew)
+{
+    struct wf_error error = {0};
+    save_well(first, 0);
+    put_folder("1764460800.1.7"); /* its weights are cut too */
+    note_count = 0;
+    cr_assert_eq(save(first, 0, 1, &error), WF_OK, "%s", error.text);
+    cr_assert_eq(note_count, 1);
+    cr_assert_eq(read_all("tester", first, &error), WF_OK, "%s", error.text);
+}
+
 Test(version, left_overs_that_stay_are_in_nobodys_way)
 {
     struct wf_error error = {0};
