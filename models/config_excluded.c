@@ -112,3 +112,13 @@ bool wf_excluded_has(const struct wf_excluded *list, const char *module)
     }
     return found;
 }
+
+bool wf_excluded_copy(const struct wf_excluded *from, struct wf_excluded *to)
+{
+    struct wf_excluded_entry *entries = malloc((from->count + 1) * sizeof *entries);
+    if (entries && from->count > 0) {
+        memcpy(entries, from->entries, from->count * sizeof *entries);
+    }
+    *to = (struct wf_excluded){entries, from->count, from->count + 1, from->wild_count};
+    return entries != NULL;
+}

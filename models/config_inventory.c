@@ -33,6 +33,7 @@ struct place {
     struct wf_model_at at;
     const struct builder *builder;
     uint32_t row, experts;
+    bool mixed; /* `excluded` was asked for, and experts differ */
 };
 
 struct builder {
@@ -59,13 +60,6 @@ static bool has_prefix(const struct wf_family_row *row)
 static bool is_stacked(const struct wf_family_row *row)
 {
     return row->stacks || has_prefix(row);
-}
-
-static enum wf_status too_many(struct wf_error *error)
-{
-    return wf_error_set(error, WF_INVALID,
-                        "the config's sizes make the model larger than %u parameters",
-                        WF_MODEL_PARAMS_MAX);
 }
 
 /* Decimal digits; returns their number. */
@@ -113,13 +107,13 @@ static char *write_name(const struct builder *b, const struct run *run, uint32_t
     return out;
 }
 
-/* The module of a row here, of expert 0 where it has experts: "model.layers.0.mlp.gate_proj". */
-static bool is_excluded(const struct place *place)
+/* The module of a row here, of one expert where it has experts: "model.layers.0.mlp.gate_proj". */
+static bool is_excluded(const struct place *place, uint32_t expert)
 {
     char name[2 * WF_NAME_MAX + DIGITS_MAX];
     struct run run = {.row = place->row, .stack = place->at.stack, .experts = place->experts};
     split_name(&place->at.model->family->rows[place->row], &run);
-    (void)write_name(place->builder, &run, 0, name);
+    (void)write_name(place->builder, &run, expert, name);
     char *dot = strrchr(name, '.');
     if (dot) {
         *dot = '\0';
@@ -131,7 +125,12 @@ static bool lookup(void *user, const char *name, size_t len, uint64_t *value_out
 {
     struct place *place = user;
     if (len == strlen("excluded") && memcmp(name, "excluded", len) == 0) {
-        *value_out = is_excluded(place);
+        const struct wf_model *model = place->at.model;
+        uint32_t experts = wf_memory(model)->excluded.count > 0 ? wf_memory(model)->experts : 0;
+        *value_out = is_excluded(place, 0);
+        for (uint32_t i = 1; place->experts && i < experts && !place->mixed; i++) {
+            place->mixed = is_excluded(place, i) != *value_out;
+        }
         return true;
     }
     return wf_model_lookup(&place->at, name, len, value_out);
@@ -199,7 +198,9 @@ static enum wf_status count_run(struct builder *b, const struct run *run, struct
     b->params += times;
     b->text_bytes += times * len;
     if (b->params > WF_MODEL_PARAMS_MAX) {
-        return too_many(error);
+        return wf_error_set(error, WF_INVALID,
+                            "the config's sizes make the model larger than %u parameters",
+                            WF_MODEL_PARAMS_MAX);
     }
     if (__builtin_mul_overflow(run->shape.elements, times, &all) ||
         (b->elements += all) > WF_MODEL_ELEMENTS_MAX) {
@@ -207,6 +208,17 @@ static enum wf_status count_run(struct builder *b, const struct run *run, struct
                             "the config's sizes make the model larger than 2^56 elements");
     }
     return WF_OK;
+}
+
+/* The experts of a run are of one shape and one dtype. */
+static enum wf_status refuse_mixed(const struct place *place, struct wf_error *error)
+{
+    return place->mixed ? wf_error_set(error, WF_INVALID,
+                                       "%s in %s: the config's quantization_config leaves some "
+                                       "experts as they are and not others; expected all or none",
+                                       place->at.model->family->rows[place->row].name,
+                                       place->builder->prefix)
+                        : WF_OK;
 }
 
 static enum wf_status add_run(struct builder *b, uint32_t row, const struct wf_model_at *at,
@@ -223,6 +235,9 @@ static enum wf_status add_run(struct builder *b, uint32_t row, const struct wf_m
             wf_error_prefix(error, "%s", r->name);
             return status;
         }
+    }
+    if (refuse_mixed(&place, error) != WF_OK) {
+        return WF_INVALID;
     }
     if (!there || (has_experts(r) && experts == 0)) {
         return WF_OK;
@@ -241,6 +256,9 @@ static enum wf_status add_run(struct builder *b, uint32_t row, const struct wf_m
     *run = (struct run){.row = row, .stack = at->stack, .index = at->index, .experts = experts};
     split_name(r, run);
     enum wf_status status = shape_row(b, run, &place, error);
+    if (status == WF_OK) {
+        status = refuse_mixed(&place, error);
+    }
     if (status == WF_OK) {
         status = count_run(b, run, error);
     }
@@ -521,16 +539,6 @@ static bool copy_size(const struct wf_size_value *from, struct wf_size_value *to
     return true;
 }
 
-static bool copy_excluded(const struct wf_excluded *from, struct wf_excluded *to)
-{
-    struct wf_excluded_entry *entries = malloc((from->count + 1) * sizeof *entries);
-    if (entries && from->count > 0) {
-        memcpy(entries, from->entries, from->count * sizeof *entries);
-    }
-    *to = (struct wf_excluded){entries, from->count, from->count + 1, from->wild_count};
-    return entries != NULL;
-}
-
 enum wf_status wf_model_with_layers(const struct wf_model *model, uint64_t layers,
                                     struct wf_model **model_out, struct wf_error *error)
 {
@@ -549,7 +557,7 @@ enum wf_status wf_model_with_layers(const struct wf_model *model, uint64_t layer
         for (size_t i = 0; made && i < model->family->size_count; i++) {
             made = copy_size(&wf_memory(model)->sizes[i], &memory->sizes[i]);
         }
-        made = made && copy_excluded(&wf_memory(model)->excluded, &memory->excluded);
+        made = made && wf_excluded_copy(&wf_memory(model)->excluded, &memory->excluded);
         memory->sizes[wf_family_find_size(model->family, "L", 1)].kind = WF_SIZE_NUMBER;
         memory->sizes[wf_family_find_size(model->family, "L", 1)].value = layers;
     }

@@ -54,6 +54,8 @@ struct wf_excluded {
 };
 enum wf_status wf_excluded_add(struct wf_excluded *list, const char *text, size_t len,
                                struct wf_error *error);
+/* False where there is no memory. */
+bool wf_excluded_copy(const struct wf_excluded *from, struct wf_excluded *to);
 void wf_excluded_sort(struct wf_excluded *list); /* once, after the last one */
 bool wf_excluded_has(const struct wf_excluded *list, const char *module);
 

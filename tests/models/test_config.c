@@ -122,6 +122,32 @@ Test(config, refusals_say_what_and_why)
     }
 }
 
+Test(config, experts_are_quantised_all_or_none)
+{
+    static const struct {
+        const char *excluded;
+        enum wf_status status;
+    } rows[] = {
+        {"[]", WF_OK},
+        {"[\"model.layers.1.mlp.experts\"]", WF_OK},
+        {"[\"model.layers.1.mlp.experts.2.up_proj\"]", WF_INVALID},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char changes[512];
+        struct wf_model *model = NULL;
+        struct wf_error error = {0};
+        snprintf(changes, sizeof changes,
+                 "num_experts=4;moe_intermediate_size=128;num_experts_per_tok=2;"
+                 "quantization_config={\"quant_method\": \"fp8\", "
+                 "\"weight_block_size\": [128, 128], \"modules_to_not_convert\": %s}",
+                 rows[i].excluded);
+        cr_expect_eq(parse("qwen3_moe", changes, &model, &error), rows[i].status, "%s: %s",
+                     rows[i].excluded, error.text);
+        cr_expect(rows[i].status == WF_OK || strstr(error.text, "all or none"), "%s", error.text);
+        wf_model_free(model);
+    }
+}
+
 Test(config, unneeded_keys_cannot_stop_a_run)
 {
     static const char *const rows[] = {
