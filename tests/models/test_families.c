@@ -159,82 +159,84 @@ WRONG(engine_view_order, d->engine_row.view = "a (b:2 c) -> b a", "missing behin
 WRONG(alias_role, d->alias.role = "queries", "queries")
 WRONG(alias_when, d->alias.when = "tq", "\"tq\"")
 
-Test(families, a_check_names_what_is_wrong)
-{
 #define ROW(name)                           \
     {                                       \
 #name, change_##name, &words_##name \
     }
-    static const struct {
-        const char *name;
-        void (*change)(struct draft *);
-        const char *const *fragment;
-    } rows[] = {
-        ROW(name),
-        ROW(no_types),
-        ROW(empty_type),
-        ROW(no_rows),
-        ROW(size_twice),
-        ROW(size_layer),
-        ROW(size_stack),
-        ROW(size_nothing),
-        ROW(size_below),
-        ROW(size_missing),
-        ROW(stack_missing),
-        ROW(stack_twice),
-        ROW(stack_prefix),
-        ROW(stack_braces),
-        ROW(stack_count),
-        ROW(stack_none),
-        ROW(stack_layers),
-        ROW(role),
-        ROW(role_twice),
-        ROW(row_name),
-        ROW(row_braces),
-        ROW(row_middle),
-        ROW(row_expert),
-        ROW(row_stack),
-        ROW(row_shape),
-        ROW(row_axes),
-        ROW(row_empty_axis),
-        ROW(row_when),
-        ROW(row_outside),
-        ROW(row_dtype),
-        ROW(row_dtype_when),
-        ROW(row_unit),
-        ROW(needs),
-        ROW(needs_names),
-        ROW(engine),
-        ROW(rename),
-        ROW(engine_role),
-        ROW(engine_needs),
-        ROW(engine_words),
-        ROW(alias_role),
-        ROW(engine_view),
-        ROW(engine_view_arrow),
-        ROW(engine_view_order),
-        ROW(alias_when),
-        ROW(size_chunk),
-        ROW(size_group),
-        ROW(size_key),
-        ROW(stack_key),
-        ROW(engine_factor),
-        ROW(engine_range),
-        ROW(engine_extra),
-        ROW(engine_dtype),
-        ROW(engine_dtype_when),
-        ROW(engine_order),
-        ROW(engine_order_twice),
-    };
+static const struct {
+    const char *name;
+    void (*change)(struct draft *);
+    const char *const *fragment;
+} wrong_rows[] = {
+    ROW(name),
+    ROW(no_types),
+    ROW(empty_type),
+    ROW(no_rows),
+    ROW(size_twice),
+    ROW(size_layer),
+    ROW(size_stack),
+    ROW(size_nothing),
+    ROW(size_below),
+    ROW(size_missing),
+    ROW(stack_missing),
+    ROW(stack_twice),
+    ROW(stack_prefix),
+    ROW(stack_braces),
+    ROW(stack_count),
+    ROW(stack_none),
+    ROW(stack_layers),
+    ROW(role),
+    ROW(role_twice),
+    ROW(row_name),
+    ROW(row_braces),
+    ROW(row_middle),
+    ROW(row_expert),
+    ROW(row_stack),
+    ROW(row_shape),
+    ROW(row_axes),
+    ROW(row_empty_axis),
+    ROW(row_when),
+    ROW(row_outside),
+    ROW(row_dtype),
+    ROW(row_dtype_when),
+    ROW(row_unit),
+    ROW(needs),
+    ROW(needs_names),
+    ROW(engine),
+    ROW(rename),
+    ROW(engine_role),
+    ROW(engine_needs),
+    ROW(engine_words),
+    ROW(alias_role),
+    ROW(engine_view),
+    ROW(engine_view_arrow),
+    ROW(engine_view_order),
+    ROW(alias_when),
+    ROW(size_chunk),
+    ROW(size_group),
+    ROW(size_key),
+    ROW(stack_key),
+    ROW(engine_factor),
+    ROW(engine_range),
+    ROW(engine_extra),
+    ROW(engine_dtype),
+    ROW(engine_dtype_when),
+    ROW(engine_order),
+    ROW(engine_order_twice),
+};
+
+Test(families, a_check_names_what_is_wrong)
+{
     struct draft draft;
     struct wf_error error = {0};
     make_draft(&draft);
     cr_assert_eq(wf_family_check(&draft.family, &error), WF_OK, "%s", error.text);
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < sizeof wrong_rows / sizeof wrong_rows[0]; i++) {
         make_draft(&draft);
-        rows[i].change(&draft);
+        wrong_rows[i].change(&draft);
         error.text[0] = '\0';
-        cr_expect_eq(wf_family_check(&draft.family, &error), WF_INVALID, "%s", rows[i].name);
-        cr_expect(strstr(error.text, *rows[i].fragment), "%s: %s", rows[i].name, error.text);
+        cr_expect_eq(wf_family_check(&draft.family, &error), WF_INVALID, "%s", wrong_rows[i].name);
+        cr_expect(strstr(error.text, *wrong_rows[i].fragment), "%s: %s", wrong_rows[i].name,
+                  error.text);
     }
 }
