@@ -441,7 +441,7 @@ static void remove_manifest(void)
 }
 static void change_manifest(void)
 {
-    char *path = version_path(first, WF_VERSION_FILE), text[8000] = "", *at;
+    char *path = version_path(first, WF_VERSION_FILE), text[8000] = "", *at = NULL;
     int fd = open(path, O_RDWR);
     ssize_t len = read(fd, text, sizeof text - 1);
     cr_assert(len > 0 && (at = strstr(text, "step-7")) != NULL);
