@@ -73,6 +73,12 @@ enum wf_status wf_sglang_experts(const struct wf_model *model, const struct wf_r
     {                             \
         "embedding", NULL, NULL   \
     }
+/* Of those whose tied head is the embedding itself: with several stages only the one that embeds
+ * has it. */
+#define WF_SGLANG_TIED_ON_FIRST_STAGE                   \
+    {                                                   \
+        "embedding", "lm_head.weight", "tied && pp > 1" \
+    }
 
 /* GemmaRMSNorm [layers/layernorm.py] keeps weight + 1 beside weight, for its kernels, and its
  * loader renews it. `module` is the module's name behind {dir}. */

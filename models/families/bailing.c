@@ -22,7 +22,7 @@ static const struct wf_family_stack stacks[] = {
 
 #define BOTH "layer mtp"
 
-/* LAYOUTS 3.10. */
+/* [modeling_bailing_moe_v2.py beside the checkpoints] */
 static const struct wf_family_row rows[] = {
     {"embedding", "model.word_embeddings.weight", "V,H", NULL, NULL, NULL, NULL},
     WF_ROW_INPUT_NORM(BOTH),
@@ -48,32 +48,21 @@ static const struct wf_engine_row sglang_rows[] = {
     WF_SGLANG_HEAD_EVERYWHERE("!tied"),
     WF_SGLANG_WHOLE_AS("router", "f32: router_f32"),
 };
-static const struct wf_engine_alias sglang_aliases[] = {
-    {"embedding", "lm_head.weight", "tied && pp > 1"},
-};
+static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_TIED_ON_FIRST_STAGE};
 
 static const struct wf_family_engine engines[] = {
-    {.engine = "memory", .rows = memory_rows, .row_count = WF_COUNT(memory_rows)},
-    {.engine = "vllm", .rows = vllm_rows, .row_count = WF_COUNT(vllm_rows)},
+    {.engine = "memory", WF_ROWS_OF(memory_rows)},
+    {.engine = "vllm", WF_ROWS_OF(vllm_rows)},
     {.engine = "sglang",
      .requires = "redundant == 0: SGLang's class has no redundant experts",
-     .rows = sglang_rows,
-     .row_count = WF_COUNT(sglang_rows),
-     .aliases = sglang_aliases,
-     .alias_count = WF_COUNT(sglang_aliases)},
+     WF_ROWS_OF(sglang_rows),
+     WF_ALIASES_OF(sglang_aliases)},
 };
 
 const struct wf_family wf_family_bailing = {
     .name = "bailing",
     .model_types = "bailing_moe_v2",
     .refused = WF_REFUSED_BAILING,
-    .sizes = sizes,
-    .size_count = WF_COUNT(sizes),
-    .stacks = stacks,
-    .stack_count = WF_COUNT(stacks),
-    .rows = rows,
-    .row_count = WF_COUNT(rows),
-    .engines = engines,
-    .engine_count = WF_COUNT(engines),
+    WF_FAMILY_TABLES,
     .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_BAILING,
 };

@@ -5,7 +5,8 @@
 #include "models/families/rows.h"
 
 /* Defaults of absent keys: configuration_bailing_moe_linear_v2.py beside the checkpoints. A model
- * whose last group is short is refused: ports disagree about its layers (LAYOUTS 2.11). */
+ * whose last group is short is refused: ports disagree about its layers, and SGLang asserts that
+ * there is none [models/bailing_moe_linear.py]. */
 static const struct wf_family_size sizes[] = {
     WF_SIZES_BASE,
     {"nk", "num_key_value_heads", "nq", NULL},
@@ -35,7 +36,8 @@ static const struct wf_family_stack stacks[] = {
 
 #define BOTH "layer mtp"
 
-/* LAYOUTS 2.11, 3.11: lightning attention has a key and a value for each query head. */
+/* [modeling_bailing_moe_linear_v2.py beside the checkpoints]: lightning attention has a key and a
+ * value for each query head. */
 static const struct wf_family_row rows[] = {
     {"embedding", "model.word_embeddings.weight", "V,H", NULL, NULL, NULL, NULL},
     WF_ROW_INPUT_NORM(BOTH),
@@ -98,12 +100,10 @@ static const struct wf_engine_row sglang_rows[] = {
 };
 
 static const struct wf_family_engine engines[] = {
-    {.engine = "memory", .rows = memory_rows, .row_count = WF_COUNT(memory_rows)},
+    {.engine = "memory", WF_ROWS_OF(memory_rows)},
     {.engine = "vllm",
-     .rows = vllm_rows,
-     .row_count = WF_COUNT(vllm_rows),
-     .aliases = vllm_aliases,
-     .alias_count = WF_COUNT(vllm_aliases),
+     WF_ROWS_OF(vllm_rows),
+     WF_ALIASES_OF(vllm_aliases),
      .renames = "attention.=>self_attn.",
      .requires = "latents: vLLM has no class for Ling and Ring 2.0 linear|ng % tp == 0: "
                  "group_norm_size is no "
@@ -114,22 +114,14 @@ static const struct wf_family_engine engines[] = {
          "of g_norm cannot be divided over the attention's ranks|redundant == 0: SGLang's "
          "class has no redundant experts|router_f32: SGLang's router would be bf16|(a2a.none "
          "&& moe_dense_tp == 0): SGLang's class cuts its MLPs whatever these say",
-     .rows = sglang_rows,
-     .row_count = WF_COUNT(sglang_rows)},
+     WF_ROWS_OF(sglang_rows)},
 };
 
 const struct wf_family wf_family_bailing_linear = {
     .name = "bailing_linear",
     .model_types = "bailing_moe_linear|bailing_hybrid",
     .refused = WF_REFUSED_BAILING,
-    .sizes = sizes,
-    .size_count = WF_COUNT(sizes),
-    .stacks = stacks,
-    .stack_count = WF_COUNT(stacks),
-    .rows = rows,
-    .row_count = WF_COUNT(rows),
-    .engines = engines,
-    .engine_count = WF_COUNT(engines),
+    WF_FAMILY_TABLES,
     .requires = WF_REQUIRES_HEADS
     "|" WF_REQUIRES_BAILING
     "|L % layer_group == 0: num_hidden_layers is no multiple of layer_group_size, and whether the "

@@ -1,4 +1,5 @@
-/* gemma.h - what Gemma 2 and 3 share: four norms a layer, a tied head (LAYOUTS 3.14).
+/* gemma.h - what Gemma 2 and 3 share: four norms a layer, a tied head
+ * [models/gemma3/modeling_gemma3.py, Gemma3DecoderLayer].
  *
  * post_attention_layernorm is a norm of what the attention gives, not the one before the MLP. */
 #ifndef WEFT_MODELS_FAMILIES_GEMMA_H
@@ -22,6 +23,17 @@
         WF_ROW("mlp_out_norm", "post_feedforward_layernorm.weight", "H", NULL, NULL, NULL)
 #define WF_ROWS_GEMMA(M) \
     WF_ROW_EMBEDDING(M), WF_ROW_INPUT_NORM(NULL), WF_ROWS_QKV(NULL, NULL), WF_ROW_O(NULL, NULL)
+
+/* vLLM's Gemma 3 classes take no notice of stages. */
+#define WF_VLLM_GEMMA3_ROWS \
+    WF_VLLM_EMBEDDING_EVERYWHERE, WF_VLLM_NORM_EVERYWHERE, WF_VLLM_HEAD_EVERYWHERE
+/* SGLang [models/gemma3_causal.py]: a plain embedding, whole on every rank and without padding. */
+#define WF_SGLANG_GEMMA3_ROW                                     \
+    {                                                            \
+        .name = "{name}", .parts = "embedding", .when = "embeds" \
+    }
+#define WF_SGLANG_GEMMA3_REQUIRES \
+    WF_SGLANG_NO_DP_ATTENTION "|pp == 1: no layout of several stages is known"
 
 #define WF_REFUSED_GEMMA                                                                       \
     WF_REFUSED_ALWAYS                                                                          \

@@ -35,32 +35,21 @@ static const struct wf_engine_alias sglang_aliases[] = {{"embedding", NULL, NULL
 
 static const struct wf_family_engine engines[] = {
     {.engine = "vllm",
-     .rows = vllm_rows,
-     .row_count = WF_COUNT(vllm_rows),
-     .aliases = vllm_aliases,
-     .alias_count = WF_COUNT(vllm_aliases),
+     WF_ROWS_OF(vllm_rows),
+     WF_ALIASES_OF(vllm_aliases),
      .requires = "tied: vLLM's Gemma 2 class has no head of its own"},
     {.engine = "sglang",
      .requires =
          WF_SGLANG_NO_DP_ATTENTION "|pp == 1: SGLang's class has one stage|tied: SGLang's class "
                                    "has no head of its own",
-     .rows = sglang_rows,
-     .row_count = WF_COUNT(sglang_rows),
-     .aliases = sglang_aliases,
-     .alias_count = WF_COUNT(sglang_aliases)},
+     WF_ROWS_OF(sglang_rows),
+     WF_ALIASES_OF(sglang_aliases)},
 };
 
 const struct wf_family wf_family_gemma2 = {
     .name = "gemma2",
     .model_types = "gemma2",
     .refused = WF_REFUSED_GEMMA "|" WF_REFUSED_NESTED "|" WF_REFUSED_QK_NORM,
-    .sizes = sizes,
-    .size_count = WF_COUNT(sizes),
-    .stacks = stacks,
-    .stack_count = WF_COUNT(stacks),
-    .rows = rows,
-    .row_count = WF_COUNT(rows),
-    .engines = engines,
-    .engine_count = WF_COUNT(engines),
+    WF_FAMILY_TABLES,
     .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_HEAD_DIM,
 };

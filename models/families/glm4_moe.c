@@ -22,8 +22,7 @@ static const struct wf_family_stack stacks[] = {
 
 #define BOTH "layer mtp"
 
-/* LAYOUTS 3.9; biases on q, k and v only [models/glm4_moe/modeling_glm4_moe.py, Glm4MoeAttention].
- */
+/* Biases on q, k and v only [models/glm4_moe/modeling_glm4_moe.py, Glm4MoeAttention]. */
 static const struct wf_family_row rows[] = {
     WF_ROW_EMBEDDING("model."),
     WF_ROW_INPUT_NORM(BOTH),
@@ -59,13 +58,11 @@ static const struct wf_engine_row sglang_rows[] = {
 static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_HEAD_NEVER_TIED};
 
 static const struct wf_family_engine engines[] = {
-    {.engine = "vllm", .rows = vllm_rows, .row_count = WF_COUNT(vllm_rows)},
+    {.engine = "vllm", WF_ROWS_OF(vllm_rows)},
     {.engine = "sglang",
      .requires = WF_SGLANG_FUSING_REQUIRES(FUSED_WHERE),
-     .rows = sglang_rows,
-     .row_count = WF_COUNT(sglang_rows),
-     .aliases = sglang_aliases,
-     .alias_count = WF_COUNT(sglang_aliases)},
+     WF_ROWS_OF(sglang_rows),
+     WF_ALIASES_OF(sglang_aliases)},
 };
 
 const struct wf_family wf_family_glm4_moe = {
@@ -73,14 +70,7 @@ const struct wf_family wf_family_glm4_moe = {
     .model_types = "glm4_moe",
     .refused = WF_REFUSED_ALWAYS "|" WF_REFUSED_NESTED "|" WF_REFUSED_USE_BIAS
                                  "|" WF_REFUSED_QKV_BIAS "|" WF_REFUSED_MLP_BIAS,
-    .sizes = sizes,
-    .size_count = WF_COUNT(sizes),
-    .stacks = stacks,
-    .stack_count = WF_COUNT(stacks),
-    .rows = rows,
-    .row_count = WF_COUNT(rows),
-    .engines = engines,
-    .engine_count = WF_COUNT(engines),
+    WF_FAMILY_TABLES,
     .requires = WF_REQUIRES_HEADS
     "|" WF_REQUIRES_FP8 "|E == 0 || I > 0: \"moe_intermediate_size\" is needed with experts",
 };

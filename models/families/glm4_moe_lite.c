@@ -30,30 +30,17 @@ static const struct wf_engine_row sglang_rows[] = {
 static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_HEAD_NEVER_TIED};
 
 static const struct wf_family_engine engines[] = {
-    {.engine = "vllm",
-     .rows = vllm_rows,
-     .row_count = WF_COUNT(vllm_rows),
-     .aliases = vllm_aliases,
-     .alias_count = WF_COUNT(vllm_aliases)},
+    {.engine = "vllm", WF_ROWS_OF(vllm_rows), WF_ALIASES_OF(vllm_aliases)},
     {.engine = "sglang",
      .requires = WF_SGLANG_FUSING_REQUIRES(FUSED_WHERE),
-     .rows = sglang_rows,
-     .row_count = WF_COUNT(sglang_rows),
-     .aliases = sglang_aliases,
-     .alias_count = WF_COUNT(sglang_aliases)},
+     WF_ROWS_OF(sglang_rows),
+     WF_ALIASES_OF(sglang_aliases)},
 };
 
 const struct wf_family wf_family_glm4_moe_lite = {
     .name = "glm4_moe_lite",
     .model_types = "glm4_moe_lite",
     .refused = WF_REFUSED_DEEPSEEK "|" WF_REFUSED_NESTED,
-    .sizes = sizes,
-    .size_count = WF_COUNT(sizes),
-    .stacks = stacks,
-    .stack_count = WF_COUNT(stacks),
-    .rows = rows,
-    .row_count = WF_COUNT(rows),
-    .engines = engines,
-    .engine_count = WF_COUNT(engines),
+    WF_FAMILY_TABLES,
     .requires = WF_REQUIRES_DEEPSEEK,
 };

@@ -22,8 +22,8 @@ static const struct wf_family_size sizes[] = {
 static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("model.")};
 
 #define EXPERT "mlp.experts.{expert}."
-/* mxfp4 (LAYOUTS 6.4): 32 values are 16 bytes and a scale; of an expert alone by name, as they are
- * nowhere else. */
+/* mxfp4 [gpt-oss: gpt_oss/torch/weights.py]: 32 values are 16 bytes and a scale; of an expert alone
+ * by name, as they are nowhere else. */
 #define BLOCKS(role, name, rows, columns)                                                      \
     {role "_blocks",                                                                           \
      WF_LAYERS EXPERT name ".blocks",                                                          \
@@ -37,7 +37,7 @@ static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("model.")};
             NULL, "u8"                                                                         \
     }
 
-/* LAYOUTS 3.13. */
+/* [models/gpt_oss/modeling_gpt_oss.py] */
 static const struct wf_family_row rows[] = {
     WF_ROW_EMBEDDING("model."),
     WF_ROW_INPUT_NORM(NULL),
@@ -166,15 +166,13 @@ static const struct wf_engine_row sglang_rows[] = {
 static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_HEAD_NEVER_TIED};
 
 static const struct wf_family_engine engines[] = {
-    {.engine = "hf", .rows = hf_rows, .row_count = WF_COUNT(hf_rows)},
+    {.engine = "hf", WF_ROWS_OF(hf_rows)},
     {.engine = "memory",
-     .rows = memory_rows,
-     .row_count = WF_COUNT(memory_rows),
+     WF_ROWS_OF(memory_rows),
      .requires = "shard == 0: shards of dimension 1 of transposed experts are not known",
      .order = WF_ROUTER_FIRST},
     {.engine = "vllm",
-     .rows = vllm_rows,
-     .row_count = WF_COUNT(vllm_rows),
+     WF_ROWS_OF(vllm_rows),
      .renames = "self_attn.=>attn. embed_tokens=>embedding",
      .requires = "!tied: vLLM's gpt-oss class does not tie its head|nk >= tp: vLLM's gpt-oss class "
                  "does not repeat KV heads|I % (tp * pp * dp) == 0: vLLM's "
@@ -189,10 +187,8 @@ static const struct wf_family_engine engines[] = {
          "name it with attention|redundant == 0: SGLang's loader of gpt-oss places no "
          "redundant experts|I % etp_size == 0: an expert's size cannot be divided over its "
          "ranks",
-     .rows = sglang_rows,
-     .row_count = WF_COUNT(sglang_rows),
-     .aliases = sglang_aliases,
-     .alias_count = WF_COUNT(sglang_aliases)},
+     WF_ROWS_OF(sglang_rows),
+     WF_ALIASES_OF(sglang_aliases)},
 };
 
 const struct wf_family wf_family_gpt_oss = {
@@ -201,13 +197,6 @@ const struct wf_family wf_family_gpt_oss = {
     .refused = WF_REFUSED_ALWAYS "|" WF_REFUSED_NESTED "|" WF_REFUSED_SHARED "|" WF_REFUSED_MTP
                                  "|" WF_REFUSED_QK_NORM "|" WF_REFUSED_USE_BIAS
                                  "|" WF_REFUSED_QKV_BIAS "|" WF_REFUSED_MLP_BIAS,
-    .sizes = sizes,
-    .size_count = WF_COUNT(sizes),
-    .stacks = stacks,
-    .stack_count = WF_COUNT(stacks),
-    .rows = rows,
-    .row_count = WF_COUNT(rows),
-    .engines = engines,
-    .engine_count = WF_COUNT(engines),
+    WF_FAMILY_TABLES,
     .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_HEAD_DIM,
 };

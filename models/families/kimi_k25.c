@@ -24,10 +24,8 @@ static const struct wf_engine_alias vllm_aliases[] = {
 
 static const struct wf_family_engine engines[] = {
     {.engine = "vllm",
-     .rows = vllm_rows,
-     .row_count = WF_COUNT(vllm_rows),
-     .aliases = vllm_aliases,
-     .alias_count = WF_COUNT(vllm_aliases),
+     WF_ROWS_OF(vllm_rows),
+     WF_ALIASES_OF(vllm_aliases),
      .prefix = "language_model."},
     {.engine = "sglang", .prefix = "language_model."},
 };
@@ -37,13 +35,6 @@ const struct wf_family wf_family_kimi_k25 = {
     .model_types = "kimi_k25",
     .text_config = "text_config",
     .refused = WF_REFUSED_DEEPSEEK,
-    .sizes = sizes,
-    .size_count = WF_COUNT(sizes),
-    .stacks = stacks,
-    .stack_count = WF_COUNT(stacks),
-    .rows = rows,
-    .row_count = WF_COUNT(rows),
-    .engines = engines,
-    .engine_count = WF_COUNT(engines),
+    WF_FAMILY_TABLES,
     .requires = WF_REQUIRES_DEEPSEEK,
 };

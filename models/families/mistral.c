@@ -13,7 +13,7 @@ static const struct wf_family_size sizes[] = {
 
 static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("model.")};
 
-/* LAYOUTS 3.1. */
+/* [models/mistral/modeling_mistral.py] */
 static const struct wf_family_row rows[] = {
     WF_ROW_EMBEDDING("model."),  WF_ROW_INPUT_NORM(NULL),       WF_ROWS_QKV(NULL, NULL),
     WF_ROW_O(NULL, NULL),        WF_ROW_POST_NORM(NULL),        WF_ROWS_MLP(NULL, NULL),
@@ -23,17 +23,13 @@ static const struct wf_family_row rows[] = {
 /* SGLang builds the head on every stage; tied, it is the embedding, so that stages behind the first
  * have none [models/llama.py: LlamaForCausalLM]. */
 static const struct wf_engine_row sglang_rows[] = {WF_SGLANG_HEAD_EVERYWHERE("!tied")};
-static const struct wf_engine_alias sglang_aliases[] = {
-    {"embedding", "lm_head.weight", "tied && pp > 1"},
-};
+static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_TIED_ON_FIRST_STAGE};
 
 static const struct wf_family_engine engines[] = {
     {.engine = "sglang",
      .requires = WF_SGLANG_NO_DP_ATTENTION,
-     .rows = sglang_rows,
-     .row_count = WF_COUNT(sglang_rows),
-     .aliases = sglang_aliases,
-     .alias_count = WF_COUNT(sglang_aliases)},
+     WF_ROWS_OF(sglang_rows),
+     WF_ALIASES_OF(sglang_aliases)},
 };
 
 const struct wf_family wf_family_mistral = {
@@ -43,13 +39,6 @@ const struct wf_family wf_family_mistral = {
     "|" WF_REFUSED_QUANTISED "|" WF_REFUSED_NESTED "|" WF_REFUSED_EXPERTS "|" WF_REFUSED_MTP
     "|" WF_REFUSED_QK_NORM "|" WF_REFUSED_USE_BIAS "|" WF_REFUSED_QKV_BIAS "|" WF_REFUSED_MLP_BIAS
     "|attention_bias: biases of the attention",
-    .sizes = sizes,
-    .size_count = WF_COUNT(sizes),
-    .stacks = stacks,
-    .stack_count = WF_COUNT(stacks),
-    .rows = rows,
-    .row_count = WF_COUNT(rows),
-    .engines = engines,
-    .engine_count = WF_COUNT(engines),
+    WF_FAMILY_TABLES,
     .requires = WF_REQUIRES_HEADS,
 };

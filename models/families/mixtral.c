@@ -18,7 +18,7 @@ static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("model.")};
 
 #define MOE "block_sparse_moe."
 
-/* LAYOUTS 3.12: w1 is gate, w3 is up, w2 is down. */
+/* [vLLM: models/mixtral.py] w1 is gate, w3 is up, w2 is down. */
 static const struct wf_family_row rows[] = {
     WF_ROW_EMBEDDING("model."),
     WF_ROW_INPUT_NORM(NULL),
@@ -49,18 +49,12 @@ static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_HEAD_NEVER_TIE
 
 static const struct wf_family_engine engines[] = {
     {.engine = "memory", .renames = "block_sparse_moe.=>mlp.", .order = WF_ROUTER_FIRST},
-    {.engine = "vllm",
-     .rows = vllm_rows,
-     .row_count = WF_COUNT(vllm_rows),
-     .aliases = vllm_aliases,
-     .alias_count = WF_COUNT(vllm_aliases)},
+    {.engine = "vllm", WF_ROWS_OF(vllm_rows), WF_ALIASES_OF(vllm_aliases)},
     {.engine = "sglang",
      .requires = WF_SGLANG_NO_DP_ATTENTION
      "|nq * d == H: SGLang's class ignores head_dim and takes hidden_size / heads",
-     .rows = sglang_rows,
-     .row_count = WF_COUNT(sglang_rows),
-     .aliases = sglang_aliases,
-     .alias_count = WF_COUNT(sglang_aliases)},
+     WF_ROWS_OF(sglang_rows),
+     WF_ALIASES_OF(sglang_aliases)},
 };
 
 const struct wf_family wf_family_mixtral = {
@@ -71,13 +65,6 @@ const struct wf_family wf_family_mixtral = {
                           "|" WF_REFUSED_MTP "|" WF_REFUSED_QK_NORM "|" WF_REFUSED_USE_BIAS
                           "|" WF_REFUSED_QKV_BIAS "|" WF_REFUSED_MLP_BIAS "|"
                           "attention_bias: biases of the attention",
-    .sizes = sizes,
-    .size_count = WF_COUNT(sizes),
-    .stacks = stacks,
-    .stack_count = WF_COUNT(stacks),
-    .rows = rows,
-    .row_count = WF_COUNT(rows),
-    .engines = engines,
-    .engine_count = WF_COUNT(engines),
+    WF_FAMILY_TABLES,
     .requires = WF_REQUIRES_HEADS,
 };

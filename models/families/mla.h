@@ -1,5 +1,5 @@
 /* mla.h - DeepSeek's tables, which several families share: latent attention, experts with a
- * correction, shared experts, an indexer, layers that predict further tokens (LAYOUTS 2.9, 3.7).
+ * correction, shared experts, an indexer, layers that predict further tokens.
  *
  * `M` is the text model's prefix, `HEAD` the head's name. */
 #ifndef WEFT_MODELS_FAMILIES_MLA_H

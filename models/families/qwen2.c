@@ -14,7 +14,7 @@ static const struct wf_family_size sizes[] = {
 
 static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("model.")};
 
-/* LAYOUTS 3.2. */
+/* [models/qwen2/modeling_qwen2.py] */
 static const struct wf_family_row rows[] = {
     WF_ROW_EMBEDDING("model."),   WF_ROW_INPUT_NORM(NULL),     WF_ROWS_QKV(NULL, NULL),
     WF_ROWS_QKV_BIAS(NULL, NULL), WF_ROW_O(NULL, NULL),        WF_ROW_POST_NORM(NULL),
@@ -35,13 +35,6 @@ const struct wf_family wf_family_qwen2 = {
     .refused = WF_REFUSED_ALWAYS "|" WF_REFUSED_QUANTISED "|" WF_REFUSED_NESTED
                                  "|" WF_REFUSED_EXPERTS "|" WF_REFUSED_MTP "|" WF_REFUSED_QK_NORM
                                  "|" WF_REFUSED_USE_BIAS "|" WF_REFUSED_MLP_BIAS,
-    .sizes = sizes,
-    .size_count = WF_COUNT(sizes),
-    .stacks = stacks,
-    .stack_count = WF_COUNT(stacks),
-    .rows = rows,
-    .row_count = WF_COUNT(rows),
-    .engines = engines,
-    .engine_count = WF_COUNT(engines),
+    WF_FAMILY_TABLES,
     .requires = WF_REQUIRES_HEADS,
 };

@@ -16,7 +16,7 @@ static const struct wf_family_size sizes[] = {
 
 static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("model.")};
 
-/* LAYOUTS 3.3. */
+/* [models/qwen3/modeling_qwen3.py] */
 static const struct wf_family_row rows[] = {
     WF_ROW_EMBEDDING("model."),
     WF_ROW_INPUT_NORM(NULL),
@@ -43,13 +43,6 @@ const struct wf_family wf_family_qwen3 = {
     .refused =
         WF_REFUSED_ALWAYS "|" WF_REFUSED_NESTED "|" WF_REFUSED_EXPERTS "|" WF_REFUSED_MTP
                           "|" WF_REFUSED_USE_BIAS "|" WF_REFUSED_QKV_BIAS "|" WF_REFUSED_MLP_BIAS,
-    .sizes = sizes,
-    .size_count = WF_COUNT(sizes),
-    .stacks = stacks,
-    .stack_count = WF_COUNT(stacks),
-    .rows = rows,
-    .row_count = WF_COUNT(rows),
-    .engines = engines,
-    .engine_count = WF_COUNT(engines),
+    WF_FAMILY_TABLES,
     .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_HEAD_DIM "|" WF_REQUIRES_FP8,
 };

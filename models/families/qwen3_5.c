@@ -31,7 +31,7 @@ static const struct wf_family_stack stacks[] = {
     WF_STACKS_VISION,
 };
 
-/* LAYOUTS 3.6; vision as Qwen3-VL's. */
+/* [models/qwen3_5/modeling_qwen3_5.py]; vision as Qwen3-VL's. */
 static const struct wf_family_row rows[] = {
     WF_ROW_EMBEDDING(M),
     WF_ROW_INPUT_NORM(BOTH),
@@ -82,23 +82,19 @@ static const struct wf_engine_row sglang_rows[] = {
 static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_DELTA_ALIASES};
 
 static const struct wf_family_engine engines[] = {
-    {.engine = "hf", .rows = hf_rows, .row_count = WF_COUNT(hf_rows)},
+    {.engine = "hf", WF_ROWS_OF(hf_rows)},
     {.engine = "memory", .order = WF_ROUTER_FIRST},
     WF_MEGATRON_INSIDE,
     {.engine = "vllm",
-     .rows = vllm_rows,
-     .row_count = WF_COUNT(vllm_rows),
-     .aliases = vllm_aliases,
-     .alias_count = WF_COUNT(vllm_aliases),
+     WF_ROWS_OF(vllm_rows),
+     WF_ALIASES_OF(vllm_aliases),
      .renames = "model.language_model.=>language_model.model. model.visual.=>visual. "
                 "lm_head=>language_model.lm_head",
      .prefix = "language_model."},
     {.engine = "sglang",
      .renames = "model.language_model.=>model. model.visual.=>visual. self_attn.=>",
-     .rows = sglang_rows,
-     .row_count = WF_COUNT(sglang_rows),
-     .aliases = sglang_aliases,
-     .alias_count = WF_COUNT(sglang_aliases)},
+     WF_ROWS_OF(sglang_rows),
+     WF_ALIASES_OF(sglang_aliases)},
 };
 
 const struct wf_family wf_family_qwen3_5 = {
@@ -109,14 +105,7 @@ const struct wf_family wf_family_qwen3_5 = {
     "|" WF_REFUSED_USE_BIAS "|" WF_REFUSED_QKV_BIAS "|" WF_REFUSED_MLP_BIAS "|"
     "attention_bias: biases of the attention|mtp_use_dedicated_embeddings: an embedding of its own "
     "for further tokens",
-    .sizes = sizes,
-    .size_count = WF_COUNT(sizes),
-    .stacks = stacks,
-    .stack_count = WF_COUNT(stacks),
-    .rows = rows,
-    .row_count = WF_COUNT(rows),
-    .engines = engines,
-    .engine_count = WF_COUNT(engines),
+    WF_FAMILY_TABLES,
     .requires =
         WF_REQUIRES_HEADS "|" WF_REQUIRES_HEAD_DIM "|" WF_REQUIRES_DELTA "|" WF_REQUIRES_FP8
                           "|E == 0 || I > 0: \"moe_intermediate_size\" is needed with experts",

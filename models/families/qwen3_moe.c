@@ -18,7 +18,7 @@ static const struct wf_family_size sizes[] = {
 
 static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("model.")};
 
-/* LAYOUTS 3.4. */
+/* [models/qwen3_moe/modeling_qwen3_moe.py] */
 static const struct wf_family_row rows[] = {
     WF_ROW_EMBEDDING("model."),
     WF_ROW_INPUT_NORM(NULL),
@@ -51,16 +51,10 @@ static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_HEAD_NEVER_TIE
 
 static const struct wf_family_engine engines[] = {
     {.engine = "vllm",
-     .rows = vllm_rows,
-     .row_count = WF_COUNT(vllm_rows),
-     .aliases = vllm_aliases,
-     .alias_count = WF_COUNT(vllm_aliases),
+     WF_ROWS_OF(vllm_rows),
+     WF_ALIASES_OF(vllm_aliases),
      .requires = "!attention_bias: vLLM's Qwen3 classes have no bias on o_proj"},
-    {.engine = "sglang",
-     .rows = sglang_rows,
-     .row_count = WF_COUNT(sglang_rows),
-     .aliases = sglang_aliases,
-     .alias_count = WF_COUNT(sglang_aliases)},
+    {.engine = "sglang", WF_ROWS_OF(sglang_rows), WF_ALIASES_OF(sglang_aliases)},
 };
 
 const struct wf_family wf_family_qwen3_moe = {
@@ -69,13 +63,6 @@ const struct wf_family wf_family_qwen3_moe = {
     .refused =
         WF_REFUSED_ALWAYS "|" WF_REFUSED_NESTED "|" WF_REFUSED_SHARED "|" WF_REFUSED_MTP
                           "|" WF_REFUSED_USE_BIAS "|" WF_REFUSED_QKV_BIAS "|" WF_REFUSED_MLP_BIAS,
-    .sizes = sizes,
-    .size_count = WF_COUNT(sizes),
-    .stacks = stacks,
-    .stack_count = WF_COUNT(stacks),
-    .rows = rows,
-    .row_count = WF_COUNT(rows),
-    .engines = engines,
-    .engine_count = WF_COUNT(engines),
+    WF_FAMILY_TABLES,
     .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_FP8,
 };

@@ -29,8 +29,8 @@ static const struct wf_family_stack stacks[] = {
 
 #define BOTH "layer mtp"
 
-/* LAYOUTS 3.5, 2.4 (gated q: by head q, then its gate), 2.10 (delta nets: by key head q, k, v, z;
- * b, a). */
+/* [models/qwen3_next/modeling_qwen3_next.py] A gated q is by head q, then its gate; a delta net's
+ * inputs are by key head q, k, v, z, and b, a. */
 static const struct wf_family_row rows[] = {
     WF_ROW_EMBEDDING("model."),
     WF_ROW_INPUT_NORM(BOTH),
@@ -78,20 +78,16 @@ static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_DELTA_ALIASES}
 static const struct wf_family_engine engines[] = {
     {.engine = "memory", .order = WF_ROUTER_FIRST},
     {.engine = "vllm",
-     .rows = vllm_rows,
-     .row_count = WF_COUNT(vllm_rows),
-     .aliases = vllm_aliases,
-     .alias_count = WF_COUNT(vllm_aliases),
+     WF_ROWS_OF(vllm_rows),
+     WF_ALIASES_OF(vllm_aliases),
      .requires = "!tied: vLLM's Qwen3-Next class does not tie its head"},
     {.engine = "sglang",
      .renames = "self_attn.=>",
      .requires =
          "pp == 1: SGLang's class has one stage|!tied: SGLang's class has a head of its own "
          "that nothing fills when it is tied",
-     .rows = sglang_rows,
-     .row_count = WF_COUNT(sglang_rows),
-     .aliases = sglang_aliases,
-     .alias_count = WF_COUNT(sglang_aliases)},
+     WF_ROWS_OF(sglang_rows),
+     WF_ALIASES_OF(sglang_aliases)},
 };
 
 const struct wf_family wf_family_qwen3_next = {
@@ -100,14 +96,7 @@ const struct wf_family wf_family_qwen3_next = {
     .refused = WF_REFUSED_ALWAYS "|" WF_REFUSED_NESTED "|" WF_REFUSED_USE_BIAS
                                  "|" WF_REFUSED_QKV_BIAS "|" WF_REFUSED_MLP_BIAS "|"
                                  "attention_bias: biases of the attention",
-    .sizes = sizes,
-    .size_count = WF_COUNT(sizes),
-    .stacks = stacks,
-    .stack_count = WF_COUNT(stacks),
-    .rows = rows,
-    .row_count = WF_COUNT(rows),
-    .engines = engines,
-    .engine_count = WF_COUNT(engines),
+    WF_FAMILY_TABLES,
     .requires =
         WF_REQUIRES_HEADS "|" WF_REQUIRES_HEAD_DIM "|" WF_REQUIRES_DELTA "|" WF_REQUIRES_FP8,
 };

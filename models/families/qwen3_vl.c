@@ -22,7 +22,7 @@ static const struct wf_family_size sizes[] = {
 
 static const struct wf_family_stack stacks[] = {WF_STACK_LAYER(M), WF_STACKS_VISION};
 
-/* LAYOUTS 3.8. */
+/* [models/qwen3_vl/modeling_qwen3_vl.py] */
 static const struct wf_family_row rows[] = {
     WF_ROW_EMBEDDING(M),
     WF_ROW_INPUT_NORM(NULL),
@@ -40,7 +40,8 @@ static const struct wf_family_row rows[] = {
     WF_ROWS_VISION,
 };
 
-/* The published files hold each expert transposed, in form A (LAYOUTS 2.6). */
+/* The published files hold each expert transposed,, in form A [vLLM:
+ * models/qwen3_vl_moe.py]. */
 static const struct wf_engine_row hf_rows[] = {
     WF_ROW_TRANSPOSED("{experts}gate_up_proj", "expert_gate expert_up", NULL, NULL),
     WF_ROW_TRANSPOSED("{experts}down_proj", "expert_down", NULL, NULL),
@@ -51,11 +52,10 @@ static const struct wf_engine_alias vllm_aliases[] = {
 };
 
 static const struct wf_family_engine engines[] = {
-    {.engine = "hf", .rows = hf_rows, .row_count = WF_COUNT(hf_rows)},
+    {.engine = "hf", WF_ROWS_OF(hf_rows)},
     WF_MEGATRON_INSIDE,
     {.engine = "vllm",
-     .aliases = vllm_aliases,
-     .alias_count = WF_COUNT(vllm_aliases),
+     WF_ALIASES_OF(vllm_aliases),
      .renames = "model.language_model.=>language_model.model. model.visual.=>visual. "
                 "lm_head=>language_model.lm_head",
      .prefix = "language_model."},
@@ -68,14 +68,7 @@ const struct wf_family wf_family_qwen3_vl = {
     .text_config = "text_config",
     .refused = WF_REFUSED_ALWAYS "|" WF_REFUSED_SHARED "|" WF_REFUSED_MTP "|" WF_REFUSED_USE_BIAS
                                  "|" WF_REFUSED_QKV_BIAS "|" WF_REFUSED_MLP_BIAS,
-    .sizes = sizes,
-    .size_count = WF_COUNT(sizes),
-    .stacks = stacks,
-    .stack_count = WF_COUNT(stacks),
-    .rows = rows,
-    .row_count = WF_COUNT(rows),
-    .engines = engines,
-    .engine_count = WF_COUNT(engines),
+    WF_FAMILY_TABLES,
     .requires = WF_REQUIRES_HEADS
     "|" WF_REQUIRES_HEAD_DIM "|" WF_REQUIRES_FP8
     "|E == 0 || I > 0: \"moe_intermediate_size\" is needed with experts|!fp8 || E == 0: which form "

@@ -1,7 +1,8 @@
 /* rows.h - sizes and rows that many families share, so that each fact is written once.
  *
- * Sources of names: the checkpoints' own indices and transformers' modeling files (LAYOUTS: 3.0);
- * `M` is the text model's prefix in the checkpoint ("model."), `W` a stack list.
+ * Names are those of the checkpoints' own indices; [file, class] is where transformers 5.24 reads
+ * them, unless another program is named. `M` is the text model's prefix in the checkpoint
+ * ("model."), `W` a stack list.
  */
 #ifndef WEFT_MODELS_FAMILIES_ROWS_H
 #define WEFT_MODELS_FAMILIES_ROWS_H
@@ -11,6 +12,14 @@
 
 #define WF_LAYERS "{layers}"
 #define WF_COUNT(table) (sizeof(table) / sizeof(table)[0])
+/* What every family's last lines say: its tables stand above under these names. */
+#define WF_FAMILY_TABLES                                                        \
+    .sizes = sizes, .size_count = WF_COUNT(sizes), .stacks = stacks,            \
+    .stack_count = WF_COUNT(stacks), .rows = rows, .row_count = WF_COUNT(rows), \
+    .engines = engines, .engine_count = WF_COUNT(engines)
+/* An engine's exceptions. */
+#define WF_ROWS_OF(table) .rows = table, .row_count = WF_COUNT(table)
+#define WF_ALIASES_OF(table) .aliases = table, .alias_count = WF_COUNT(table)
 
 /* Keys that every config has. */
 #define WF_SIZES_BASE                                                         \
@@ -21,7 +30,7 @@
     }
 
 /* The whole model's statement goes before the text model's: newer libraries write a default into
- * the nested config (LAYOUTS 2.13). */
+ * the nested config [SGLang: models/qwen3_vl.py]. */
 #define WF_SIZE_TIED(otherwise)                                               \
     {                                                                         \
         "tied", ".tie_word_embeddings|tie_word_embeddings", otherwise, "true" \
@@ -107,8 +116,9 @@
     WF_ROW("post_norm", "post_attention_layernorm.weight", "H", W, NULL, NULL)
 #define WF_ROW_O(W, when) WF_ROW("o", "self_attn.o_proj.weight", "H,nq*d", W, when, "nq")
 
-/* A linear of a checkpoint that may be block fp8 (LAYOUTS 6.3): e4m3 with one f32 scale for bn x bk
- * elements beside it, unless the config excludes the module. `when` is "1" for always. */
+/* A linear of a checkpoint that may be block fp8 [DeepSeek-V3: inference/kernel.py]: e4m3 with one
+ * f32 scale for bn x bk elements beside it, unless the config excludes the module. `when` is "1"
+ * for always. */
 #define WF_ROWS_LINEAR(role, module, rows, columns, W, when, unit)                                \
     {role, WF_LAYERS module ".weight", rows "," columns, W, when,                                 \
      unit, "f8_e4m3: fp8 && !excluded"},                                                          \
@@ -167,7 +177,8 @@
         "moe", NULL, "E > 0 && (" mtp "(!mlp_only && (layer + 1) % moe_step == 0))", NULL \
     }
 
-/* Gated delta nets (LAYOUTS 2.10): sizes and the rows that both kinds of checkpoint share. */
+/* Gated delta nets [models/qwen3_next/modeling_qwen3_next.py, Qwen3NextGatedDeltaNet]: sizes and
+ * the rows that both kinds of checkpoint share. */
 #define WF_SIZES_DELTA                                                                          \
     {"gk", "linear_num_key_heads", NULL, NULL}, {"gv", "linear_num_value_heads", NULL, NULL},   \
         {"ek", "linear_key_head_dim", NULL, NULL}, {"ev", "linear_value_head_dim", NULL, NULL}, \
@@ -186,8 +197,8 @@
 #define WF_REQUIRES_DELTA \
     "gv % gk == 0: linear_num_value_heads is no multiple of linear_num_key_heads"
 
-/* Qwen's layers that predict further tokens (LAYOUTS 2.12): their shared parts stand beside the
- * stack's members under one name, so there is one. */
+/* Qwen's layers that predict further tokens [vLLM: models/qwen3_next_mtp.py]: their shared parts
+ * stand beside the stack's members under one name, so there is one. */
 #define WF_ROWS_QWEN_MTP                                                                      \
     {"mtp_proj", "mtp.fc.weight", "H,2*H", "mtp", NULL, NULL, NULL},                          \
         {"mtp_embed_norm", "mtp.pre_fc_norm_embedding.weight", "H", "mtp", NULL, NULL, NULL}, \
@@ -196,7 +207,8 @@
         "mtp_final_norm", "mtp.norm.weight", "H", "mtp", NULL, NULL, NULL                     \
     }
 
-/* MLA (LAYOUTS 2.9), `A` is the attention's module. */
+/* MLA [models/deepseek_v3/modeling_deepseek_v3.py, DeepseekV3Attention], `A` is the attention's
+ * module. */
 #define WF_SIZES_MLA(qr_otherwise)                                                      \
     {"qr", "q_lora_rank", qr_otherwise, NULL}, {"c", "kv_lora_rank", NULL, NULL},       \
         {"dn", "qk_nope_head_dim", NULL, NULL}, {"dr", "qk_rope_head_dim", NULL, NULL}, \
@@ -212,9 +224,9 @@
         WF_ROW("kv_a_norm", A "kv_a_layernorm.weight", "c", W, when, NULL),                  \
         WF_ROWS_LINEAR("kv_b", A "kv_b_proj", "nq*(dn+dv)", "c", W, when, "nq")
 
-/* DeepSeek's experts (LAYOUTS 3.7) and the layers that predict further tokens, numbered behind the
- * others. Their copies of the embedding and the head, which some checkpoints store, are the model's
- * own tensors and no parameters. */
+/* DeepSeek's experts [the same file, DeepseekV3MoE] and the layers that predict further tokens,
+ * numbered behind the others. Their copies of the embedding and the head, which some checkpoints
+ * store, are the model's own tensors and no parameters. */
 #define WF_SIZES_DEEPSEEK_MOE                                                                     \
     {"E", "n_routed_experts", "0", NULL}, {"I", "moe_intermediate_size", "0", NULL},              \
         {"ns", "n_shared_experts", "0", NULL}, {"S", NULL, "ns * I", NULL},                       \
@@ -236,7 +248,7 @@
         WF_ROW("mtp_final_norm", norm, "H", "mtp", NULL, NULL)
 
 /* Ling's experts: a correction under a flag, shared experts with a size of their own
- * (LAYOUTS 3.10).
+ * [modeling_bailing_moe_v2.py beside the checkpoints].
  */
 #define WF_SIZES_BAILING_MOE                                                            \
     {"E", "num_experts", "0", NULL}, {"I", "moe_intermediate_size", "0", NULL},         \
@@ -263,7 +275,8 @@
 #define WF_REQUIRES_BAILING \
     WF_REQUIRES_FP8 "|E == 0 || I > 0: \"moe_intermediate_size\" is needed with experts"
 
-/* Qwen's vision tower (LAYOUTS 3.8): vh hidden, vn heads, vi intermediate, vm merged patches. */
+/* Qwen's vision tower [models/qwen3_vl/modeling_qwen3_vl.py, Qwen3VLVisionModel]: vh hidden, vn
+ * heads, vi intermediate, vm merged patches. */
 #define WF_SIZES_VISION                                                                            \
     {"vl", "vision_config.depth", "0", NULL}, {"vh", "vision_config.hidden_size", "0", NULL},      \
         {"vn", "vision_config.num_heads", "0", NULL},                                              \
@@ -317,7 +330,8 @@
         WF_VISION("merger_fc2", "merger.linear_fc2.weight", "vo,vm"),       \
         WF_VISION("merger_fc2_bias", "merger.linear_fc2.bias", "vo")
 
-/* Experts of a checkpoint in one tensor, form B (LAYOUTS 2.6): [E, 2I, H] and [E, H, I]. */
+/* Experts of a checkpoint in one tensor, form B (tests/golden/real/hf-transformers-5.24.0): [E, 2I,
+ * H] and [E, H, I]. */
 #define WF_ROWS_FORM_B(when_)                                                           \
     {.name = "{experts}gate_up_proj", .parts = "expert_gate expert_up", .when = when_}, \
     {                                                                                   \
