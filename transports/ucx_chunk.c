@@ -100,7 +100,7 @@ static bool serve_whole(struct ucx_client *client, const struct ucx_note *note)
         ucx_transmit(client, note, &body);
         return true;
     }
-    body.bytes = body.buffer = ucx_buffer_take(ucx);
+    body.bytes = body.buffer = ucx_buffer_take(client);
     if (body.buffer == NULL) {
         return false;
     }
@@ -143,14 +143,14 @@ static void advance(struct ucx_cursor *cursor, const struct slice *slice, uint64
 
 /* The next part of a checked request. A region may have been withdrawn since: then an error. False
  * in *can_out: there is no buffer. */
-static enum wf_status next_part(struct ucx *ucx, struct ucx_note *note, struct ucx_body *body,
-                                bool *can_out, struct wf_error *error)
+static enum wf_status next_part(struct ucx_client *client, struct ucx_note *note,
+                                struct ucx_body *body, bool *can_out, struct wf_error *error)
 {
     struct ucx_cursor *cursor = &note->cursor;
     *body = (struct ucx_body){.offset = cursor->sent};
     while (cursor->slice < note->head.count && body->len < UCX_PART_BYTES) {
         struct slice slice;
-        enum wf_status status = take_slice(ucx, note, cursor->at, &slice, error);
+        enum wf_status status = take_slice(client->ucx, note, cursor->at, &slice, error);
         if (status != WF_OK) {
             return status;
         }
@@ -165,7 +165,7 @@ static enum wf_status next_part(struct ucx *ucx, struct ucx_note *note, struct u
             body->bytes = place_of(&slice, cursor->element);
         } else {
             count = to_pack(&slice, cursor->element, UCX_PART_BYTES - body->len);
-            body->buffer = body->buffer != NULL ? body->buffer : ucx_buffer_take(ucx);
+            body->buffer = body->buffer != NULL ? body->buffer : ucx_buffer_take(client);
             *can_out = body->buffer != NULL;
             if (count == 0 || !*can_out) {
                 break;
@@ -191,12 +191,12 @@ static bool serve_parts(struct ucx_client *client, struct ucx_note *note)
         if (client->sends >= UCX_PARTS_OUT * client->lanes) {
             return false;
         }
-        enum wf_status status = next_part(client->ucx, note, &body, &can, &error);
+        enum wf_status status = next_part(client, note, &body, &can, &error);
         if (!can) {
             return false;
         }
         if (status != WF_OK) {
-            ucx_buffer_give(client->ucx, body.buffer);
+            ucx_buffer_give(client, body.buffer);
             ucx_answer(client, &note->head, UCX_DATA, status, error.text);
             return true;
         }

@@ -208,10 +208,10 @@ struct ucx_client {
     uint8_t life[UCX_LIFE_BYTES];
     uint64_t connection; /* as its reader numbers them */
     ucp_ep_h eps[WF_UCX_LANES_MAX];
-    uint32_t lanes; /* open ones */
-    bool failed;    /* recorded; acted upon later: by force */
-    bool dead;      /* nothing more is heard from it; ends with its last send */
-    uint32_t sends, waiting;
+    uint32_t lanes;                   /* open ones */
+    bool failed;                      /* recorded; acted upon later: by force */
+    bool dead;                        /* nothing more is heard from it; ends with its last send */
+    uint32_t sends, waiting, buffers; /* buffers: that are taken for it */
 };
 
 /* An answer on its way. */
@@ -238,8 +238,8 @@ struct ucx_source {
     uint32_t sends_out;
     struct ucx_buffer {
         struct ucx_buffer *next;
-    } * buffers; /* idle ones of chunk_bytes */
-    uint32_t buffer_count, buffer_limit;
+    } * buffers;                        /* idle ones of chunk_bytes */
+    uint32_t buffers_out, buffer_limit; /* taken; taken and idle ones that may be */
     struct wf_timer check;
     uint64_t completed; /* sends; to see that something moved */
     uint64_t looked;    /* `completed` when what waits was looked at last */
@@ -294,9 +294,10 @@ void ucx_transmit(struct ucx_client *client, const struct ucx_note *note,
 void ucx_answer(struct ucx_client *client, const struct ucx_head *to, uint8_t kind,
                 enum wf_status status, const char *why);
 struct ucx_region *ucx_region_find(struct ucx *ucx, uint64_t id); /* NULL: none */
-/* chunk_bytes, or NULL: none is free now. */
-uint8_t *ucx_buffer_take(struct ucx *ucx);
-void ucx_buffer_give(struct ucx *ucx, uint8_t *buffer); /* NULL is fine */
+/* chunk_bytes, or NULL: none is free now, or this client has as many as are left for the others. So
+ * one that takes nothing holds at most half of them, a second one half of the rest. */
+uint8_t *ucx_buffer_take(struct ucx_client *client);
+void ucx_buffer_give(struct ucx_client *client, uint8_t *buffer); /* NULL is fine */
 /* Its connections end, and by force its sends too; nothing that it asked waits any more. */
 void ucx_client_cut(struct ucx_client *client, bool force);
 

@@ -200,19 +200,22 @@ static void open_region(struct ucx *ucx, struct ucx_client *client, const struct
 /* --- sending -----------------------------------------------------------------------------------
  */
 
-void ucx_buffer_give(struct ucx *ucx, uint8_t *bytes)
+void ucx_buffer_give(struct ucx_client *client, uint8_t *bytes)
 {
+    struct ucx_source *source = &client->ucx->source;
     struct ucx_buffer *buffer = (struct ucx_buffer *)bytes;
     if (buffer != NULL) {
-        buffer->next = ucx->source.buffers;
-        ucx->source.buffers = buffer;
+        buffer->next = source->buffers;
+        source->buffers = buffer;
+        source->buffers_out--;
+        client->buffers--;
     }
 }
 
 void ucx_send_end(struct ucx_send *send)
 {
     struct ucx_source *source = &send->ucx->source;
-    ucx_buffer_give(send->ucx, send->buffer);
+    ucx_buffer_give(send->client, send->buffer);
     *send->link = send->next;
     if (send->next != NULL) {
         send->next->link = send->link;
@@ -256,7 +259,7 @@ void ucx_transmit(struct ucx_client *client, const struct ucx_note *note,
     struct ucx *ucx = client->ucx;
     struct ucx_send *send = calloc(1, sizeof *send);
     if (send == NULL) {
-        ucx_buffer_give(ucx, body->buffer);
+        ucx_buffer_give(client, body->buffer);
         ucx_answer(client, &note->head, UCX_DATA, WF_NO_MEMORY, "no memory for a send's record");
         return;
     }
@@ -300,15 +303,22 @@ void ucx_transmit(struct ucx_client *client, const struct ucx_note *note,
     }
 }
 
-uint8_t *ucx_buffer_take(struct ucx *ucx)
+uint8_t *ucx_buffer_take(struct ucx_client *client)
 {
-    struct ucx_source *source = &ucx->source;
+    struct ucx_source *source = &client->ucx->source;
     struct ucx_buffer *buffer = source->buffers;
+    if (source->buffers_out >= source->buffer_limit ||
+        client->buffers >= source->buffer_limit - source->buffers_out) {
+        return NULL;
+    }
     if (buffer != NULL) {
         source->buffers = buffer->next;
-    } else if (source->buffer_count < source->buffer_limit) {
-        buffer = malloc(ucx->chunk_bytes);
-        source->buffer_count += buffer != NULL;
+    } else {
+        buffer = malloc(client->ucx->chunk_bytes);
+    }
+    if (buffer != NULL) {
+        source->buffers_out++;
+        client->buffers++;
     }
     return (uint8_t *)buffer;
 }

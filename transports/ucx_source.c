@@ -147,6 +147,6 @@ void ucx_source_close(struct ucx *ucx)
         source->buffers = buffer->next;
         free(buffer);
     }
-    source->client_count = source->buffer_count = 0;
-    WF_ASSERT(source->sends_out == 0);
+    source->client_count = 0;
+    WF_ASSERT(source->sends_out == 0 && source->buffers_out == 0);
 }

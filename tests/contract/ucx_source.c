@@ -1,8 +1,10 @@
 /* ucx_source.c - a source or a reader in a process of its own, to be killed.
  *
- *   ucx_source TLS BYTES       offers a region of known bytes: writes the handle to standard
- * output, serves until it is killed ucx_source TLS BYTES read  takes a handle from standard input
- * and reads all of it, again and again; writes a byte when the first read is under way
+ *   ucx_source TLS BYTES         offers a region of known bytes: writes the handle to standard
+ *                                output, serves until it is killed
+ *   ucx_source TLS BYTES read    takes a handle from standard input and reads all of it, again and
+ *                                again; writes a byte when the first read is under way
+ *   ucx_source TLS BYTES strided reads every second byte likewise: the source has to pack
  */
 #include "tests/contract/ucx_source.h"
 
@@ -42,7 +44,8 @@ static enum wf_verdict read_again(struct wf_actor *self, struct wf_msg *msg)
     return WF_KEEP;
 }
 
-static int be_reader(struct wf_loop *loop, struct wf_transport *transport, uint64_t bytes)
+static int be_reader(struct wf_loop *loop, struct wf_transport *transport, uint64_t bytes,
+                     int64_t stride)
 {
     static struct reader reader;
     struct wf_handle handle;
@@ -51,7 +54,7 @@ static int be_reader(struct wf_loop *loop, struct wf_transport *transport, uint6
     }
     wf_actor_init(&reader.actor, loop, "reader", read_again);
     reader.transport = transport;
-    reader.op.box = (struct wf_box){0, 0, 0, bytes, 1, {{bytes, 1, 1}}};
+    reader.op.box = (struct wf_box){0, 0, 0, bytes / stride, 1, {{bytes / stride, stride, 1}}};
     reader.src = (struct wf_read_source){NULL, 0, bytes, WF_DTYPE_U8};
     reader.dst = (struct wf_read_target){malloc(bytes), bytes, WF_DTYPE_U8};
     reader.read = (struct wf_read){.done = {.kind = WF_READ_DONE},
@@ -93,7 +96,7 @@ int main(int argc, char **argv)
         return 1;
     }
     if (argc == 4) {
-        return be_reader(loop, transport, bytes);
+        return be_reader(loop, transport, bytes, strcmp(argv[3], "strided") == 0 ? 2 : 1);
     }
     if (wf_memory_new("contract", bytes, false, &memory, &error) != WF_OK ||
         transport->ops->export_region(transport, &memory, &handle, &error) != WF_OK) {

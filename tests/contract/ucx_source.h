@@ -22,7 +22,12 @@ static inline enum wf_status ucx_test_transport(struct wf_loop *loop, const char
                                                 struct wf_error *error)
 {
     bool by_get = strncmp(tls, "get:", 4) == 0, whole = strncmp(tls, "rndv:", 5) == 0;
-    const struct wf_transport_ucx_option option = {"TLS", tls + (by_get ? 4 : whole ? 5 : 0)};
+    const char *room = getenv("WEFT_TEST_UCX_SOCKET"); /* bytes of a socket's buffer */
+    const struct wf_transport_ucx_option option[] = {{"TLS", tls + (by_get  ? 4
+                                                                    : whole ? 5
+                                                                            : 0)},
+                                                     {"TCP_SNDBUF", room},
+                                                     {"TCP_RCVBUF", room}};
     const char *lanes = getenv("WEFT_TEST_UCX_LANES");
     const struct wf_transport_ucx_options options = {
         .transit_bytes = UCX_TEST_TRANSIT,
@@ -30,8 +35,8 @@ static inline enum wf_status ucx_test_transport(struct wf_loop *loop, const char
         .lanes = lanes != NULL ? (uint32_t)atoi(lanes) : 2,
         .get = by_get ? WF_UCX_GET_ALWAYS : WF_UCX_GET_NATIVE,
         .whole_chunks = whole,
-        .options = &option,
-        .option_count = 1};
+        .options = option,
+        .option_count = room != NULL ? 3 : 1};
     return wf_transport_ucx_new(loop, &options, transport_out, error);
 }
 

@@ -269,7 +269,7 @@ Test(ucx, a_source_outlives_its_readers, .timeout = 60)
                           : world.kind == &world_ucx_rendezvous ? "rndv:tcp"
                                                                 : "posix";
         for (int i = 0; i < 6; i++) {
-            pid_t reader = start_reader(&world, tls);
+            pid_t reader = start_reader(&world, tls, "read");
             turn_for(&world, (uint64_t)i * 7 * MS);
             kill(reader, SIGKILL);
             waitpid(reader, NULL, 0);

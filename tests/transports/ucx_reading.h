@@ -78,7 +78,6 @@ static inline void close_world(struct world *world)
     world->kind->close(world);
 }
 
-/* Reads the whole region as bytes; in place where the region's parts are long. */
 struct reading {
     struct wf_op op;
     struct wf_read_source src;
@@ -86,11 +85,13 @@ struct reading {
     struct wf_read read;
 };
 
-static inline void start(struct world *world, struct reading *reading, struct wf_remote *remote,
-                         uint8_t *target, uint64_t first, uint64_t bytes)
+/* Reads bytes of the region, `stride` from each to the next: above 1 the source packs them. */
+static inline void start_strided(struct world *world, struct reading *reading,
+                                 struct wf_remote *remote, uint8_t *target, uint64_t first,
+                                 uint64_t bytes, int64_t stride)
 {
     *reading = (struct reading){
-        .op.box = {0, first, 0, bytes, 1, {{bytes, 1, 1}}},
+        .op.box = {0, first, 0, bytes, 1, {{bytes, stride, 1}}},
         .src = {remote, 0, WORLD_BYTES, WF_DTYPE_U8},
         .dst = {target, bytes, WF_DTYPE_U8},
     };
@@ -105,6 +106,13 @@ static inline void start(struct world *world, struct reading *reading, struct wf
                                      .deadline_ns = WF_NEVER_NS};
     world->done_count = 0;
     world->transport->ops->read(world->transport, &reading->read);
+}
+
+/* In place where the region's parts are long. */
+static inline void start(struct world *world, struct reading *reading, struct wf_remote *remote,
+                         uint8_t *target, uint64_t first, uint64_t bytes)
+{
+    start_strided(world, reading, remote, target, first, bytes, 1);
 }
 
 static inline void check_bytes(const uint8_t *target, uint64_t first, uint64_t bytes)
@@ -144,8 +152,9 @@ static inline void turn_for(struct world *world, uint64_t ns)
     }
 }
 
-/* Starts a reader of the world's region and waits until it reads. */
-static inline pid_t start_reader(struct world *world, const char *tls)
+/* Starts a reader of the world's region ("read" or "strided", tests/contract/ucx_source.c) and
+ * waits until it reads. */
+static inline pid_t start_reader(struct world *world, const char *tls, const char *how)
 {
     char bytes[32], under_way;
     int in[2], out[2];
@@ -159,7 +168,7 @@ static inline pid_t start_reader(struct world *world, const char *tls)
         close(in[1]);
         close(out[0]);
         const char *program = getenv("WEFT_TEST_UCX_SOURCE");
-        execl(program, program, tls, bytes, "read", (char *)NULL);
+        execl(program, program, tls, bytes, how, (char *)NULL);
         _exit(1);
     }
     close(in[0]);
