@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "config/family_file.h"
 #include "tools/commands.h"
 #include "tools/files/atomic.h"
 #include "tools/files/version_folder.h"
@@ -16,9 +17,14 @@ enum { OPTION_QUICK = 0x100 };
 struct arguments {
     const char *place, *json;
     bool quick;
+    struct wf_family_files families;
 };
 
 static const struct argp_option options[] = {
+    {"family", 'f', "FILE", 0,
+     "a file that describes a model family (docs/add-a-model.md), beside the built-in ones: what "
+     "the job has under families; may be repeated",
+     0},
     {"quick", OPTION_QUICK, 0, 0, "look at names, sizes and headers only, not at every byte", 0},
     {"json", 'j', "FILE", 0, "write the list to FILE as JSON (- is standard output)", 0},
     {0},
@@ -27,9 +33,15 @@ static const struct argp_option options[] = {
 static error_t parse(int key, char *argument, struct argp_state *state)
 {
     struct arguments *arguments = state->input;
+    struct wf_error error = {0};
     switch (key) {
     case OPTION_QUICK:
         arguments->quick = true;
+        return 0;
+    case 'f':
+        if (wf_family_files_load(&arguments->families, argument, &error) != WF_OK) {
+            argp_error(state, "--family: %s", error.text);
+        }
         return 0;
     case 'j':
         arguments->json = argument;
@@ -97,7 +109,8 @@ static bool check_all(const struct arguments *arguments, const struct wf_version
             fprintf(stderr, "\r\033[Klooking at version %" PRIu32 " of %" PRIu32, i + 1, count);
         }
         enum wf_status status =
-            wf_version_check(arguments->place, versions[i], !arguments->quick, &info, &error);
+            wf_version_check(arguments->place, versions[i], arguments->families.list,
+                             !arguments->quick, &info, &error);
         fputs(terminal ? "\r\033[K" : "", stderr);
         const char *why = status == WF_OK ? NULL : error.text;
         print(out, &info, why);
@@ -144,6 +157,7 @@ int wf_cmd_versions(int argc, char **argv)
     argp_parse(&argp, argc, argv, 0, 0, &arguments);
     if (wf_version_list(arguments.place, &versions, &count, &error) != WF_OK) {
         fprintf(stderr, "weft versions: %s\n", error.text);
+        wf_family_files_fini(&arguments.families);
         return WF_EXIT_FAILED;
     }
     bool to_stdout = arguments.json != NULL && strcmp(arguments.json, "-") == 0;
@@ -156,5 +170,6 @@ int wf_cmd_versions(int argc, char **argv)
     good = (arguments.json == NULL || write_list(arguments.json, list)) && good;
     json_object_put(list);
     free(versions);
+    wf_family_files_fini(&arguments.families);
     return good ? WF_EXIT_OK : WF_EXIT_FAILED;
 }

@@ -6,6 +6,7 @@ import re
 import sys
 
 import e2e
+import files
 from e2e import Work, check, check_report, run, weft
 
 DOCUMENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "add-a-model.md")
@@ -38,6 +39,21 @@ def case_file():
         check(done.returncode == 1 and 'model_type "harbor"' in done.stderr, "without it the type is unknown", done.stderr)
         done = weft("plan", "--family", family, "--model", work.model, "--train", spec[0], "--infer", spec[1])
         check(done.returncode == 0, "weft plan --family", done.stderr)
+
+
+def case_versions():
+    """A version that the keeper wrote is one for who knows its family, and for nobody else."""
+    with Work() as work:
+        os.environ["WEFT_CACHE"] = work.path("cache")
+        family = example(work, "yaml", "harbor.yaml")
+        work.model = example(work, "json", "harbor.json")
+        status, report, text = run(files.write_job(work, versions=2, extra="families: [harbor.yaml]\n"))
+        check(status == 0, "the keeper writes", text)
+        done = weft("versions", work.path("versions"), "--family", family)
+        check(done.returncode == 0 and done.stdout.count("whole") == 2, "both are whole", done.stdout + done.stderr)
+        done = weft("versions", work.path("versions"))
+        check(done.returncode == 1 and done.stdout.count('model_type "harbor"') == 2 and "family file" in done.stdout,
+              "without the file the type is unknown, and what to do", done.stdout + done.stderr)
 
 
 if __name__ == "__main__":

@@ -156,8 +156,9 @@ static void expect_found(uint64_t at)
     cr_expect(reads.damaged > 0 && reads.good > reads.damaged, "byte %" PRIu64 ": %u of %u pieces",
               at, reads.damaged, reads.damaged + reads.good);
     cr_expect_not_null(strstr(reads.says, range), "not \"%s\": %s", range, reads.says);
-    cr_expect_eq(wf_version_check(place, version, false, &info, &error), WF_OK, "%s", error.text);
-    cr_expect_eq(wf_version_check(place, version, true, &info, &error), WF_DIGEST);
+    cr_expect_eq(wf_version_check(place, version, NULL, false, &info, &error), WF_OK, "%s",
+                 error.text);
+    cr_expect_eq(wf_version_check(place, version, NULL, true, &info, &error), WF_DIGEST);
     cr_expect_not_null(strstr(error.text, range), "not \"%s\": %s", range, error.text);
 }
 

@@ -68,7 +68,8 @@ static enum wf_status read_all(const struct wf_store *store, struct wf_stored *s
     return status;
 }
 
-static enum wf_status check_folder(const char *place, const char *folder, bool whole,
+static enum wf_status check_folder(const char *place, const char *folder,
+                                   const struct wf_family *const *families, bool whole,
                                    struct wf_version_info *info, struct wf_error *error)
 {
     struct wf_model *model = NULL;
@@ -77,7 +78,7 @@ static enum wf_status check_folder(const char *place, const char *folder, bool w
     struct wf_store *store = NULL;
     struct wf_stored *stored = NULL;
     enum wf_status status = read_manifest(folder, info, error);
-    status = status != WF_OK ? status : wf_checkpoint_model(folder, NULL, &model, error);
+    status = status != WF_OK ? status : wf_checkpoint_model(folder, families, &model, error);
     status = status != WF_OK ? status : wf_recipe_parse("hf:", model, &recipe, error);
     status = status != WF_OK ? status : wf_layout_derive(model, &recipe, 0, &layout, error);
     status = status != WF_OK ? status : wf_version_store_new(place, &store, error);
@@ -100,7 +101,8 @@ static enum wf_status check_folder(const char *place, const char *folder, bool w
     return status;
 }
 
-enum wf_status wf_version_check(const char *place, struct wf_version version, bool whole,
+enum wf_status wf_version_check(const char *place, struct wf_version version,
+                                const struct wf_family *const *families, bool whole,
                                 struct wf_version_info *info_out, struct wf_error *error)
 {
     struct wf_version_info info = {.version = version};
@@ -109,7 +111,7 @@ enum wf_status wf_version_check(const char *place, struct wf_version version, bo
     if (asprintf(&folder, "%s/%s", place, name) < 0) {
         return wf_error_set(error, WF_NO_MEMORY, "no memory for a path");
     }
-    enum wf_status status = check_folder(place, folder, whole, &info, error);
+    enum wf_status status = check_folder(place, folder, families, whole, &info, error);
     free(folder);
     *info_out = info;
     return status;

@@ -107,8 +107,10 @@ struct wf_version_info {
     uint64_t bytes;
 };
 /* Whether it is a version of the job that it names, of the model in its config.json, and whole:
- * every byte of it, or (not `whole`) so far as `open` looks. *info_out is written in any case. */
-enum wf_status wf_version_check(const char *place, struct wf_version version, bool whole,
+ * every byte of it, or (not `whole`) so far as `open` looks. `families` beside the built-in ones
+ * (models/config.h; may be NULL). *info_out is written in any case. */
+enum wf_status wf_version_check(const char *place, struct wf_version version,
+                                const struct wf_family *const *families, bool whole,
                                 struct wf_version_info *info_out, struct wf_error *error);
 
 /* The newest version of `job` in a place that `open` takes, so far as that looks; the sentence of
