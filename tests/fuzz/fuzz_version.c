@@ -68,7 +68,7 @@ size_t fuzz_example(uint32_t index, uint8_t *out, size_t cap)
 const char *fuzz_word(uint32_t index)
 {
     static const char *const words[] = {
-        "\"format\": 1",
+        "\"format\": 2",
         "\"chunk_bytes\": 1048576",
         "\"version\": \"1.1.1\"",
         "\"files\": [",

@@ -7,6 +7,7 @@
 
 #include "models/json.h"
 #include "tools/files/checkpoint.h"
+#include "tools/files/hf_folder.h"
 #include "tools/files/io.h"
 #include "tools/files/version_folder.h"
 #include "tools/files/version_manifest.h"
@@ -26,7 +27,8 @@ enum wf_status wf_version_list(const char *place, struct wf_version **versions_o
     return status;
 }
 
-/* Whose it is, by its own word: what follows is checked against that. */
+/* Whose it is, by its own word: what follows is checked against that, the config first, for it says
+ * what else is to be there. */
 static enum wf_status read_manifest(const char *folder, struct wf_version_info *info,
                                     struct wf_error *error)
 {
@@ -39,9 +41,14 @@ static enum wf_status read_manifest(const char *folder, struct wf_version_info *
         return status;
     }
     status = wf_file_read_all(fd, WF_VERSION_FILE, WF_JSON_BYTES_MAX, &text, &len, error);
-    close(fd);
     status = status != WF_OK ? status : wf_version_manifest_parse(text, len, &manifest, error);
-    if (status == WF_OK) {
+    for (uint32_t i = 0; status == WF_OK && i < manifest.file_count; i++) {
+        if (strcmp(manifest.files[i].name, WF_HF_CONFIG) == 0) {
+            status = wf_version_file_check(fd, &manifest.files[i], true, error);
+        }
+    }
+    close(fd);
+    if (manifest.file_count > 0) {
         memcpy(info->job, manifest.job, sizeof info->job);
         memcpy(info->label, manifest.label, sizeof info->label);
         info->files = manifest.file_count;

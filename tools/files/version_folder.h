@@ -8,10 +8,12 @@
  *   model.safetensors.index.json       and their index
  *   weft_version.json                  whose version it is, and digests; what makes it Weft's
  *
- * Any Hugging Face loader takes it. weft_version.json is {"weft_version", "format": 1, "job",
- * "version", "label", "chunk_bytes", "files": [{"name", "bytes", "chunks"}], "digest"}: `chunks`
- * are the XXH3-64 of each `chunk_bytes` (1 MiB) of the file, its header included, 16 hex digits
- * each and without gaps, the last chunk shorter; `digest` is the hash of all that stands before it.
+ * Any Hugging Face loader takes it. weft_version.json is {"weft_version", "format": 2, "job",
+ * "version", "label", "chunk_bytes", "files": [{"name", "bytes", "chunks"}], "digest"}: `files` are
+ * all the others above, and `chunks` the XXH3-64 of each `chunk_bytes` (1 MiB) of a file, its
+ * header included, 16 hex digits each and without gaps, the last chunk shorter; `digest` is the
+ * hash of all that stands before it. Format 1 had no digests of config.json and the index; it is
+ * refused.
  *
  * Writing. Everything goes to ".VERSION.weft-partial" in the place; each file is synced, then the
  * folder, then it is renamed to its final name and the place is synced. Whatever fails (a full
@@ -23,9 +25,9 @@
  * on. What cannot be removed (a folder in it, a file that an NFS client holds) stays under such a
  * name, is noted, and stops nothing; the next write tries again.
  *
- * Reading. `open` looks at names, sizes, headers and the digest of weft_version.json, which costs
- * little; `read` compares every chunk that a byte comes from, so damage inside is found by whoever
- * needs those bytes. By pread, never mapped.
+ * Reading. `open` looks at names, sizes, headers, the digest of weft_version.json and every byte of
+ * config.json and the index, which costs little; `read` compares every chunk that a byte comes
+ * from, so damage inside is found by whoever needs those bytes. By pread, never mapped.
  *
  * The process must ignore SIGXFSZ and SIGPIPE. Blocks on the disk. Thread-safe as actors/store.h
  * says; writing is one call at a time for one place.

@@ -8,11 +8,11 @@
 
 #include "models/hash.h"
 #include "models/json.h"
-#include "tools/files/checkpoint.h"
+#include "tools/files/hf_folder.h"
 #include "tools/files/io.h"
 #include "tools/files/version_folder.h"
 
-enum { FORMAT = 1, CHUNK_DIGITS = 16 };
+enum { FORMAT = 2, CHUNK_DIGITS = 16 };
 
 void wf_version_manifest_fini(struct wf_version_manifest *manifest)
 {
@@ -206,9 +206,9 @@ static enum wf_status take_files(struct json_object *root, struct wf_version_man
     struct json_object *list = NULL;
     json_object_object_get_ex(root, "files", &list);
     size_t count = json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;
-    if (count == 0 || count > WF_CHECKPOINT_FILES_MAX) {
+    if (count == 0 || count > WF_VERSION_FILES_MAX) {
         return wf_error_set(error, WF_INVALID, "\"files\": expected a list of 1 to %d files",
-                            WF_CHECKPOINT_FILES_MAX);
+                            WF_VERSION_FILES_MAX);
     }
     manifest->files = calloc(count, sizeof *manifest->files);
     if (manifest->files == NULL) {
@@ -226,6 +226,13 @@ static enum wf_status take_format(struct json_object *root, struct wf_error *err
 {
     uint64_t format = 0, chunk_bytes = 0;
     enum wf_status status = wf_json_get_u64(root, "format", 0, INT64_MAX, &format, error);
+    if (status == WF_OK && format < FORMAT) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "format %" PRIu64 ", in which " WF_HF_CONFIG
+                            " and the index have no digest; this Weft reads format %d: write the "
+                            "version anew, or read it with the Weft that wrote it",
+                            format, FORMAT);
+    }
     if (status == WF_OK && format != FORMAT) {
         return wf_error_set(error, WF_UNSUPPORTED,
                             "format %" PRIu64 "; this Weft reads format %d: update it", format,

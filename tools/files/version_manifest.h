@@ -9,6 +9,10 @@
 
 #include "actors/round.h"
 #include "runtime/status.h"
+#include "tools/files/checkpoint.h"
+
+/* Shards, config.json, the index. */
+enum { WF_VERSION_FILES_MAX = WF_CHECKPOINT_FILES_MAX + 2 };
 
 struct wf_version_file {
     char *name; /* owned */

@@ -7,6 +7,7 @@
 #include "actors/round.h"
 #include "runtime/status.h"
 #include "tools/files/version_folder.h"
+#include "tools/files/version_manifest.h"
 
 enum { WF_VERSION_NAME_MAX = WF_VERSION_TEXT + 24 };
 
@@ -36,6 +37,10 @@ enum wf_status wf_version_place_claim(int place_fd, struct wf_version version, c
  * it can: where the clock went back, the newest by name are not those written last. Whatever does
  * not say that it is the job's stays. */
 void wf_version_place_prune(int place_fd, const struct wf_version_save *save);
+/* One file against what weft_version.json says of it: that it is there, its size, and (`whole`)
+ * every byte of it. In version_read.c. */
+enum wf_status wf_version_file_check(int folder_fd, const struct wf_version_file *file, bool whole,
+                                     struct wf_error *error);
 /* "writing NAME failed: no space left on device; make room": from errno. */
 enum wf_status wf_version_failed(const char *what, const char *name, struct wf_error *error);
 

@@ -71,67 +71,11 @@ static enum wf_status read_manifest(struct wf_stored *stored, const char *folder
     return WF_OK;
 }
 
-/* Before the headers are parsed: a cut file is told as that. */
-static enum wf_status check_sizes(const struct wf_stored *stored, const char *folder,
-                                  struct wf_error *error)
-{
-    int folder_fd = -1;
-    enum wf_status status = wf_folder_open(folder, &folder_fd, error);
-    if (status != WF_OK) {
-        return status;
-    }
-    for (uint32_t i = 0; i < stored->manifest.file_count && status == WF_OK; i++) {
-        const struct wf_version_file *file = &stored->manifest.files[i];
-        uint64_t bytes = 0;
-        int fd = -1;
-        status = wf_file_open(folder_fd, file->name, &fd, &bytes, error);
-        if (status == WF_NOT_FOUND) {
-            status = wf_error_set(error, WF_REFUSED, "%s is missing", file->name);
-        } else if (status == WF_OK) {
-            close(fd);
-        }
-        if (status == WF_OK && bytes != file->bytes) {
-            status =
-                wf_error_set(error, WF_DIGEST, "%s has %" PRIu64 " bytes, %" PRIu64 " were written",
-                             file->name, bytes, file->bytes);
-        }
-    }
-    close(folder_fd);
-    return status;
-}
-
-/* Each file of weights is one that the manifest knows. */
-static enum wf_status pair_files(struct wf_stored *stored, struct wf_error *error)
-{
-    stored->said = calloc(stored->hf.file_count + 1, sizeof(void *));
-    if (stored->said == NULL) {
-        return wf_error_set(error, WF_NO_MEMORY, "no memory for %" PRIu32 " files",
-                            stored->hf.file_count);
-    }
-    for (uint32_t f = 0; f < stored->hf.file_count; f++) {
-        const struct wf_hf_file *file = &stored->hf.files[f];
-        for (uint32_t i = 0; i < stored->manifest.file_count; i++) {
-            const struct wf_version_file *said = &stored->manifest.files[i];
-            if (strcmp(said->name, file->name) == 0 && said->bytes == file->bytes) {
-                stored->said[f] = said;
-            }
-        }
-        if (stored->said[f] == NULL) {
-            return wf_error_set(error, WF_REFUSED,
-                                "%s is not of this version: " WF_VERSION_FILE
-                                " knows no such file of %" PRIu64 " bytes",
-                                file->name, file->bytes);
-        }
-    }
-    return WF_OK;
-}
-
 /* A file's chunk-aligned bytes [first, first + len), compared with what was written. */
-static enum wf_status read_chunks(const struct wf_stored *stored, uint32_t f, uint64_t first,
+static enum wf_status read_chunks(int fd, const struct wf_version_file *said, uint64_t first,
                                   size_t len, uint8_t *bytes, struct wf_error *error)
 {
-    const struct wf_version_file *said = stored->said[f];
-    enum wf_status status = wf_file_pread(stored->hf.files[f].fd, bytes, len, first, error);
+    enum wf_status status = wf_file_pread(fd, bytes, len, first, error);
     if (status != WF_OK) {
         wf_error_prefix(error, "%s", said->name);
         return status;
@@ -154,24 +98,117 @@ static uint64_t round_up(uint64_t bytes)
     return (bytes + WF_VERSION_CHUNK_BYTES - 1) / WF_VERSION_CHUNK_BYTES * WF_VERSION_CHUNK_BYTES;
 }
 
+/* The chunks of a file's first `end` bytes. */
+static enum wf_status compare(int fd, const struct wf_version_file *said, uint64_t end,
+                              struct wf_error *error)
+{
+    uint8_t *bytes = malloc(WF_VERSION_CHUNK_BYTES);
+    if (bytes == NULL) {
+        return wf_error_set(error, WF_NO_MEMORY, "no memory to compare %s", said->name);
+    }
+    enum wf_status status = WF_OK;
+    for (uint64_t at = 0; at < end && status == WF_OK; at += WF_VERSION_CHUNK_BYTES) {
+        uint64_t left = said->bytes - at;
+        size_t len = left < WF_VERSION_CHUNK_BYTES ? (size_t)left : WF_VERSION_CHUNK_BYTES;
+        status = read_chunks(fd, said, at, len, bytes, error);
+    }
+    free(bytes);
+    return status;
+}
+
+enum wf_status wf_version_file_check(int folder_fd, const struct wf_version_file *file, bool whole,
+                                     struct wf_error *error)
+{
+    uint64_t bytes = 0;
+    int fd = -1;
+    enum wf_status status = wf_file_open(folder_fd, file->name, &fd, &bytes, error);
+    if (status == WF_NOT_FOUND) {
+        return wf_error_set(error, WF_REFUSED, "%s is missing", file->name);
+    }
+    if (status != WF_OK) {
+        return status;
+    }
+    if (bytes != file->bytes) {
+        status =
+            wf_error_set(error, WF_DIGEST, "%s has %" PRIu64 " bytes, %" PRIu64 " were written",
+                         file->name, bytes, file->bytes);
+    } else if (whole) {
+        status = compare(fd, file, file->bytes, error);
+    }
+    close(fd);
+    return status;
+}
+
+static const struct wf_version_file *listed(const struct wf_stored *stored, const char *name)
+{
+    for (uint32_t i = 0; i < stored->manifest.file_count; i++) {
+        if (strcmp(stored->manifest.files[i].name, name) == 0) {
+            return &stored->manifest.files[i];
+        }
+    }
+    return NULL;
+}
+
+static enum wf_status not_listed(const char *name, struct wf_error *error)
+{
+    return wf_error_set(error, WF_REFUSED,
+                        "%s is not of this version: " WF_VERSION_FILE " knows no such file", name);
+}
+
+/* Before the headers are parsed: a cut file is told as that. The small ones, which say what the
+ * weights mean and where they are, are compared as a whole. */
+static enum wf_status check_files(const struct wf_stored *stored, const char *folder,
+                                  struct wf_error *error)
+{
+    int folder_fd = -1;
+    if (listed(stored, WF_HF_CONFIG) == NULL) {
+        return not_listed(WF_HF_CONFIG, error);
+    }
+    enum wf_status status = wf_folder_open(folder, &folder_fd, error);
+    if (status != WF_OK) {
+        return status;
+    }
+    for (uint32_t i = 0; i < stored->manifest.file_count && status == WF_OK; i++) {
+        const struct wf_version_file *file = &stored->manifest.files[i];
+        bool whole = strcmp(file->name, WF_HF_CONFIG) == 0 || strcmp(file->name, WF_HF_INDEX) == 0;
+        status = wf_version_file_check(folder_fd, file, whole, error);
+    }
+    close(folder_fd);
+    return status;
+}
+
+/* Each file of weights, and the index, is one that the manifest knows. */
+static enum wf_status pair_files(struct wf_stored *stored, struct wf_error *error)
+{
+    stored->said = calloc(stored->hf.file_count + 1, sizeof(void *));
+    if (stored->said == NULL) {
+        return wf_error_set(error, WF_NO_MEMORY, "no memory for %" PRIu32 " files",
+                            stored->hf.file_count);
+    }
+    if (stored->hf.index != NULL && listed(stored, WF_HF_INDEX) == NULL) {
+        return not_listed(WF_HF_INDEX, error);
+    }
+    for (uint32_t f = 0; f < stored->hf.file_count; f++) {
+        const struct wf_hf_file *file = &stored->hf.files[f];
+        stored->said[f] = listed(stored, file->name);
+        if (stored->said[f] == NULL) {
+            return not_listed(file->name, error);
+        }
+        if (stored->said[f]->bytes != file->bytes) { /* changed since it was looked at */
+            return wf_error_set(error, WF_DIGEST,
+                                "%s has %" PRIu64 " bytes, %" PRIu64 " were written", file->name,
+                                file->bytes, stored->said[f]->bytes);
+        }
+    }
+    return WF_OK;
+}
+
 /* The headers decide what is read from where: they must be what was written too. */
 static enum wf_status check_header(const struct wf_stored *stored, uint32_t f,
                                    struct wf_error *error)
 {
     const struct wf_hf_file *file = &stored->hf.files[f];
-    uint64_t end = round_up(file->data_offset);
-    uint8_t *bytes = malloc(WF_VERSION_CHUNK_BYTES);
-    if (bytes == NULL) {
-        return wf_error_set(error, WF_NO_MEMORY, "no memory for a header");
-    }
-    enum wf_status status = WF_OK;
-    for (uint64_t at = 0; at < end && status == WF_OK; at += WF_VERSION_CHUNK_BYTES) {
-        uint64_t left = file->bytes - at;
-        size_t len = left < WF_VERSION_CHUNK_BYTES ? (size_t)left : WF_VERSION_CHUNK_BYTES;
-        status = read_chunks(stored, f, at, len, bytes, error);
-    }
-    free(bytes);
-    return status;
+    return compare(file->fd, stored->said[f], round_up(file->data_offset), error);
 }
 
 static enum wf_status place_tensor(struct wf_stored *stored, uint32_t f,
@@ -237,7 +274,7 @@ static enum wf_status open_folder(struct wf_stored *stored, const char *folder,
                                   const struct wf_store_wanted *wanted, struct wf_error *error)
 {
     enum wf_status status = read_manifest(stored, folder, wanted, error);
-    status = status != WF_OK ? status : check_sizes(stored, folder, error);
+    status = status != WF_OK ? status : check_files(stored, folder, error);
     if (status == WF_OK) {
         wf_hf_folder_close(&stored->hf);
         status = wf_hf_folder_open(folder, NULL, NULL, &stored->hf, error);
@@ -314,7 +351,8 @@ static enum wf_status load_window(const struct wf_stored *stored, struct wf_stor
     window->len = kept;
     enum wf_status status = grow_window(window, len, error);
     if (status == WF_OK) {
-        status = read_chunks(stored, f, begin + kept, len - kept, window->memory + kept, error);
+        status = read_chunks(stored->hf.files[f].fd, stored->said[f], begin + kept, len - kept,
+                             window->memory + kept, error);
     }
     window->len = status == WF_OK ? len : 0;
     return status;

@@ -17,6 +17,8 @@
 #include "tools/files/version_manifest.h"
 #include "tools/files/version_place.h"
 
+enum { OTHERS = 2 }; /* files with digests that are no shards: config.json, the index */
+
 struct writer {
     const struct wf_version_save *save;
     int place_fd, folder_fd;
@@ -24,7 +26,7 @@ struct writer {
     uint32_t *order;     /* tensors as they stand in the files; owned */
     uint32_t *shard_end; /* place in `order` after the last of each shard; owned */
     uint32_t shard_count;
-    struct wf_version_manifest manifest; /* one file for each shard */
+    struct wf_version_manifest manifest; /* its files so far: shards, then the others */
     uint8_t *block;                      /* one chunk; owned */
 };
 
@@ -73,7 +75,7 @@ static enum wf_status plan_shards(struct writer *w, struct wf_error *error)
     for (uint32_t s = 0; s < w->shard_count; s++) {
         order_shard(w, s > 0 ? w->shard_end[s - 1] : 0, w->shard_end[s]);
     }
-    w->manifest.files = calloc(w->shard_count, sizeof *w->manifest.files);
+    w->manifest.files = calloc(w->shard_count + OTHERS, sizeof *w->manifest.files);
     return w->manifest.files != NULL
                ? WF_OK
                : wf_error_set(error, WF_NO_MEMORY, "no memory for %" PRIu32 " files",
@@ -181,31 +183,47 @@ static enum wf_status finish_file(int fd, const char *name, enum wf_status statu
     return status;
 }
 
+/* What is in the block yet, then as above. */
+static enum wf_status finish_sink(struct sink *sink, enum wf_status status, struct wf_error *error)
+{
+    if (status == WF_OK && sink->filled > 0) {
+        status = put_chunk(sink, sink->w->block, sink->filled, error);
+    }
+    return finish_file(sink->fd, sink->file->name, status, error);
+}
+
+/* A new file of at most so many bytes, in the manifest too. Takes `name`; NULL: no memory. */
+static enum wf_status open_sink(struct writer *w, char *name, uint64_t bytes, struct sink *sink_out,
+                                struct wf_error *error)
+{
+    struct wf_version_file *file = &w->manifest.files[w->manifest.file_count++];
+    *sink_out = (struct sink){.w = w, .file = file, .fd = -1};
+    file->name = name;
+    file->chunks = calloc(bytes / WF_VERSION_CHUNK_BYTES + 1, sizeof *file->chunks);
+    return file->name != NULL && file->chunks != NULL
+               ? create(w, file->name, &sink_out->fd, error)
+               : wf_error_set(error, WF_NO_MEMORY, "no memory for the digests of a file");
+}
+
 static enum wf_status write_text(struct writer *w, const char *name, const char *text, size_t len,
                                  struct wf_error *error)
 {
-    int fd = -1;
-    enum wf_status status = create(w, name, &fd, error);
-    return status != WF_OK ? status
-                           : finish_file(fd, name, write_out(fd, name, text, len, error), error);
+    struct sink sink;
+    enum wf_status status = open_sink(w, strdup(name), len, &sink, error);
+    if (status != WF_OK) {
+        return status;
+    }
+    return finish_sink(&sink, put(&sink, (const uint8_t *)text, len, error), error);
 }
 
-static enum wf_status name_file(struct writer *w, uint32_t shard, uint64_t bytes,
-                                struct wf_error *error)
+static char *shard_name(const struct writer *w, uint32_t shard)
 {
-    struct wf_version_file *file = &w->manifest.files[shard];
-    w->manifest.file_count = shard + 1;
+    char *name = NULL;
     int len = w->shard_count == 1
-                  ? asprintf(&file->name, WF_HF_SINGLE)
-                  : asprintf(&file->name, "model-%05" PRIu32 "-of-%05" PRIu32 ".safetensors",
-                             shard + 1, w->shard_count);
-    if (len < 0) {
-        file->name = NULL;
-    }
-    file->chunks = calloc(bytes / WF_VERSION_CHUNK_BYTES + 1, sizeof *file->chunks);
-    return file->name != NULL && file->chunks != NULL
-               ? WF_OK
-               : wf_error_set(error, WF_NO_MEMORY, "no memory for the digests of a file");
+                  ? asprintf(&name, WF_HF_SINGLE)
+                  : asprintf(&name, "model-%05" PRIu32 "-of-%05" PRIu32 ".safetensors", shard + 1,
+                             w->shard_count);
+    return len < 0 ? NULL : name;
 }
 
 static enum wf_status write_shard(struct writer *w, uint32_t shard, struct wf_error *error)
@@ -221,18 +239,14 @@ static enum wf_status write_shard(struct writer *w, uint32_t shard, struct wf_er
     for (uint32_t i = first; i < end; i++) {
         bytes += bytes_at(w, i);
     }
-    struct sink sink = {.w = w, .file = &w->manifest.files[shard], .fd = -1};
-    status = name_file(w, shard, bytes, error);
-    status = status != WF_OK ? status : create(w, sink.file->name, &sink.fd, error);
+    struct sink sink;
+    status = open_sink(w, shard_name(w, shard), bytes, &sink, error);
     if (status == WF_OK) {
         status = put(&sink, header, header_len, error);
         for (uint32_t i = first; i < end && status == WF_OK; i++) {
             status = put(&sink, w->save->tensors[w->order[i]], bytes_at(w, i), error);
         }
-        if (status == WF_OK && sink.filled > 0) {
-            status = put_chunk(&sink, w->block, sink.filled, error);
-        }
-        status = finish_file(sink.fd, sink.file->name, status, error);
+        status = finish_sink(&sink, status, error);
     }
     free(header);
     return status;
@@ -274,10 +288,16 @@ static enum wf_status write_manifest(struct writer *w, struct wf_error *error)
     snprintf(w->manifest.label, sizeof w->manifest.label, "%s", w->save->label);
     w->manifest.version = w->save->version;
     enum wf_status status = wf_version_manifest_format(&w->manifest, &text, &len, error);
-    if (status == WF_OK) {
-        status = write_text(w, WF_VERSION_FILE, text, len, error);
-        free(text);
+    if (status != WF_OK) {
+        return status;
     }
+    int fd = -1;
+    status = create(w, WF_VERSION_FILE, &fd, error);
+    if (status == WF_OK) {
+        status = finish_file(fd, WF_VERSION_FILE, write_out(fd, WF_VERSION_FILE, text, len, error),
+                             error);
+    }
+    free(text);
     return status;
 }
 
