@@ -1,7 +1,8 @@
 /* layout.h - all pieces of one rank: what each of its tensors shows of which parameter.
  *
- * Derived from (model, recipe, rank) alone. Pieces are sorted by (tensor, tensor_offset) for
- * tensors in the framework's order. Aliases are second names of one tensor (a tied head): written
+ * Derived from (model, recipe, rank) alone. Pieces are sorted by (tensor, tensor_offset); tensors
+ * stand chunk by chunk, those outside the stacks first, then member after member of each stack, in
+ * the order of the engine's rows. Aliases are second names of one tensor (a tied head): written
  * once. Pure; a layout is read-only after it was made and may be used from any thread.
  */
 #ifndef WEFT_MODELS_LAYOUT_H

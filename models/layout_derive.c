@@ -383,12 +383,15 @@ static enum wf_status add_row(struct deriver *d, uint32_t index)
     return status;
 }
 
-/* Rows [first, end) of the binding that belong to the member at hand; the wildcard's last. */
-static enum wf_status add_member(struct deriver *d, uint32_t first, uint32_t end)
+/* All rows of one member of a stack, or of none; a wildcard's stand behind what they leave to. */
+static enum wf_status add_member(struct deriver *d, uint32_t stack, uint32_t index)
 {
+    memset(d->taken, 0, sizeof d->taken);
+    d->at.at.stack = stack;
+    d->at.at.index = index;
     enum wf_status status = wf_slots_find(&d->at, &d->binding, d->slots, &d->slot_count, d->error);
-    for (uint32_t i = first; i < end && status == WF_OK; i++) {
-        if (d->binding.rows[i].stack == d->at.at.stack) {
+    for (uint32_t i = 0; i < d->binding.count && status == WF_OK; i++) {
+        if (d->binding.rows[i].stack == stack) {
             status = add_row(d, i);
         }
     }
@@ -412,47 +415,15 @@ static uint32_t members_here(const struct deriver *d, uint32_t stack, uint32_t *
     return chunk->others ? wf_model_stack_count(d->at.at.model, stack) : 0;
 }
 
-static enum wf_status add_stacks(struct deriver *d, uint32_t first, uint32_t end)
+static enum wf_status add_chunk(struct deriver *d)
 {
-    const struct wf_family *family = d->at.at.model->family;
-    enum wf_status status = WF_OK;
-    for (uint32_t stack = 0; stack < family->stack_count && status == WF_OK; stack++) {
+    uint32_t stacks = (uint32_t)d->at.at.model->family->stack_count;
+    enum wf_status status = add_member(d, WF_NONE, WF_NONE);
+    for (uint32_t stack = 0; stack < stacks && status == WF_OK; stack++) {
         uint32_t begin = 0, count = members_here(d, stack, &begin);
         for (uint32_t i = 0; i < count && status == WF_OK; i++) {
-            memset(d->taken, 0, sizeof d->taken);
-            d->at.at.stack = stack;
-            d->at.at.index = begin + i;
-            status = add_member(d, first, end);
+            status = add_member(d, stack, begin + i);
         }
-    }
-    d->at.at.stack = d->at.at.index = WF_NONE;
-    return status;
-}
-
-/* Rows in the table's order, a block of rows with stacks once per member. The wildcard's rows come
- * as blocks of their own behind the others, and know of what those have taken in the same member
- * only when they stand in one block: so all rows with stacks are one block then. */
-static enum wf_status add_chunk(struct deriver *d, bool wildcards)
-{
-    const struct wf_binding *binding = &d->binding;
-    enum wf_status status = WF_OK;
-    bool outside_taken[WF_FAMILY_ROWS_MAX] = {false};
-    for (uint32_t first = 0; first < binding->count && status == WF_OK;) {
-        uint32_t end = first + 1;
-        bool stacked = binding->rows[first].stack != WF_NONE;
-        while (stacked && end < binding->count &&
-               (wildcards || binding->rows[end].stack != WF_NONE)) {
-            end++;
-        }
-        status = stacked ? add_stacks(d, first, end) : WF_OK;
-        for (uint32_t i = first; i < end && status == WF_OK; i++) {
-            if (binding->rows[i].stack == WF_NONE) {
-                memcpy(d->taken, outside_taken, sizeof d->taken);
-                status = add_row(d, i);
-                memcpy(outside_taken, d->taken, sizeof d->taken);
-            }
-        }
-        first = end;
     }
     return status;
 }
@@ -489,11 +460,10 @@ static enum wf_status add_chunks(struct deriver *d)
     if (status == WF_OK && d->binding.exceptions) {
         status = wf_row_require(&d->at, d->binding.exceptions->requires, d->error);
     }
-    bool wildcards = d->binding.count > 0 && d->binding.rows[d->binding.count - 1].wildcard;
     for (uint32_t i = 0; i < d->at.chunk_count && status == WF_OK; i++) {
         d->at.chunk = &chunks[i];
         d->at.chunk_index = i;
-        status = add_chunk(d, wildcards);
+        status = add_chunk(d);
     }
     free(chunks);
     return status;
