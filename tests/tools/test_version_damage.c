@@ -192,3 +192,103 @@ Test(version_damage, every_byte_of_a_file_is_looked_at)
         }
     }
 }
+
+/* --- another model's
+ * ------------------------------------------------------------------------------
+ */
+static const struct {
+    const char *name, *what, *with; /* of the job's config, beside the version's */
+    const char *says[3];
+} others[] = {
+    {"fewer layers",
+     "\"num_hidden_layers\": 4",
+     "\"num_hidden_layers\": 3",
+     {"tensor \"model.layers.3.", "the job's model has no such tensor"}},
+    {"more layers",
+     "\"num_hidden_layers\": 4",
+     "\"num_hidden_layers\": 5",
+     {"tensor \"model.layers.4.", "of the job's model is in no file"}},
+    {"wider",
+     "\"intermediate_size\": 96",
+     "\"intermediate_size\": 192",
+     {"is [96, 64] of BF16", "the job's model has [192, 64] of BF16"}},
+    {"another dtype",
+     "\"torch_dtype\": \"bfloat16\"",
+     "\"torch_dtype\": \"float16\"",
+     {"] of BF16, the job's model has [", "] of F16"}},
+};
+
+static struct wf_layout *layout_of(const char *text)
+{
+    struct wf_error error = {0};
+    struct wf_model *other = NULL;
+    struct wf_recipe recipe;
+    struct wf_layout *made = NULL;
+    cr_assert_eq(wf_model_parse(text, strlen(text), NULL, &other, &error), WF_OK, "%s", error.text);
+    cr_assert_eq(wf_recipe_parse("hf:", other, &recipe, &error), WF_OK, "%s", error.text);
+    cr_assert_eq(wf_layout_derive(other, &recipe, 0, &made, &error), WF_OK, "%s", error.text);
+    wf_model_free(other);
+    return made;
+}
+
+Test(version_damage, another_model_is_told_by_what_differs)
+{
+    save_well(first, 0);
+    struct wf_layout *own = layout;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        struct wf_error error = {0};
+        char *text = NULL, *at = strstr(config, others[i].what);
+        cr_assert_not_null(at, "%s", config);
+        cr_assert_gt(asprintf(&text, "%.*s%s%s", (int)(at - config), config, others[i].with,
+                              at + strlen(others[i].what)),
+                     0);
+        layout = layout_of(text);
+        cr_expect_eq(read_all("tester", first, &error), WF_MISMATCH, "%s", others[i].name);
+        for (int s = 0; s < 3 && others[i].says[s] != NULL; s++) {
+            cr_expect_not_null(strstr(error.text, others[i].says[s]), "%s: no \"%s\" in \"%s\"",
+                               others[i].name, others[i].says[s], error.text);
+        }
+        cr_expect_not_null(strstr(error.text, "by a job of another model?"), "%s", error.text);
+        wf_layout_free(layout);
+        free(text);
+    }
+    layout = own;
+}
+
+static const struct {
+    const char *files, *says;
+} manifests[] = {
+    {"{}", "\"files\": expected a list, found object"},
+    {"null", "\"files\": expected a list, found nothing"},
+    {"[]", "\"files\": expected 1 to 4098, found 0"},
+    {"[{\"name\": \"a\", \"bytes\": 0, \"chunks\": \"\"}, 7]",
+     "\"files\"[1]: expected an object, found int"},
+    {"[{\"name\": \"../a\"}]", "\"files\"[0]: \"name\": expected a file's name without a folder, "
+                               "found \"../a\""},
+    {"[{\"name\": [1]}]", "\"files\"[0]: \"name\": expected a text, found array"},
+    {"[{\"name\": \"a\\u0000b\"}]", "found 3 with one"},
+    {"[{\"name\": \"a\", \"bytes\": 1}]",
+     "\"files\"[0]: \"chunks\": expected a text, found nothing"},
+};
+
+Test(version_damage, a_manifest_is_told_by_what_was_found)
+{
+    for (size_t i = 0; i < sizeof manifests / sizeof manifests[0]; i++) {
+        struct wf_version_manifest manifest;
+        struct wf_error error = {0};
+        char *text = NULL;
+        int len = asprintf(&text,
+                           "{\"format\": 2, \"chunk_bytes\": 1048576, \"job\": \"a\", "
+                           "\"version\": \"1.1.1\", \"label\": \"\", \"digest\": \"\", "
+                           "\"files\": %s}",
+                           manifests[i].files);
+        cr_assert_gt(len, 0);
+        cr_expect_neq(wf_version_manifest_parse(text, (size_t)len, &manifest, &error), WF_OK, "%s",
+                      manifests[i].files);
+        cr_expect_not_null(strstr(error.text, manifests[i].says), "no \"%s\" in \"%s\"",
+                           manifests[i].says, error.text);
+        cr_expect_not_null(strstr(error.text, "restore it, or use another version"), "%s",
+                           error.text);
+        free(text);
+    }
+}

@@ -61,17 +61,6 @@ static bool ends_with(const char *text, const char *end)
     return len >= end_len && strcmp(text + len - end_len, end) == 0;
 }
 
-static void format_shape(uint32_t ndim, const uint64_t *shape, char out[128])
-{
-    int at = snprintf(out, 128, "[");
-    for (uint32_t i = 0; i < ndim && at < 128; i++) {
-        at += snprintf(out + at, (size_t)(128 - at), "%s%" PRIu64, i > 0 ? ", " : "", shape[i]);
-    }
-    if (at < 127) {
-        snprintf(out + at, (size_t)(128 - at), "]");
-    }
-}
-
 /* A tensor's shape and type against what the model says of it. */
 static enum wf_status match_tensor(struct matcher *m, uint32_t file,
                                    const struct wf_st_tensor *tensor, uint32_t ndim,
@@ -80,9 +69,9 @@ static enum wf_status match_tensor(struct matcher *m, uint32_t file,
 {
     const char *file_name = m->folder->files[file].name;
     if (tensor->ndim != ndim || memcmp(tensor->shape, shape, ndim * sizeof *shape) != 0) {
-        char found[128], expected[128];
-        format_shape(tensor->ndim, tensor->shape, found);
-        format_shape(ndim, shape, expected);
+        char found[WF_SHAPE_TEXT], expected[WF_SHAPE_TEXT];
+        wf_shape_format(tensor->ndim, tensor->shape, found);
+        wf_shape_format(ndim, shape, expected);
         return wf_error_set(error, WF_MISMATCH,
                             "%s: tensor \"%.200s\" has shape %s, the config says %s; config.json "
                             "and weights are not of one model",

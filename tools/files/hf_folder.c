@@ -369,3 +369,15 @@ enum wf_status wf_hf_config_read(const char *path, char **text_out, size_t *len_
     free(name);
     return status;
 }
+
+void wf_shape_format(uint32_t ndim, const uint64_t *shape, char text_out[WF_SHAPE_TEXT])
+{
+    int at = snprintf(text_out, WF_SHAPE_TEXT, "[");
+    for (uint32_t i = 0; i < ndim && at < WF_SHAPE_TEXT; i++) {
+        at += snprintf(text_out + at, (size_t)(WF_SHAPE_TEXT - at), "%s%" PRIu64, i > 0 ? ", " : "",
+                       shape[i]);
+    }
+    if (at < WF_SHAPE_TEXT - 1) {
+        snprintf(text_out + at, (size_t)(WF_SHAPE_TEXT - at), "]");
+    }
+}

@@ -43,6 +43,10 @@ void wf_hf_folder_close(struct wf_hf_folder *folder);
 enum wf_status wf_hf_config_read(const char *path, char **text_out, size_t *len_out,
                                  struct wf_error *error);
 
+/* "[1024, 16]", for people; a longer one is cut. */
+enum { WF_SHAPE_TEXT = 128 };
+void wf_shape_format(uint32_t ndim, const uint64_t *shape, char text_out[WF_SHAPE_TEXT]);
+
 /* True if the index lists the tensor; true for every tensor when there is no index. */
 bool wf_hf_folder_lists(const struct wf_hf_folder *folder, const char *tensor);
 

@@ -12,7 +12,7 @@
 #include "tools/files/io.h"
 #include "tools/files/version_folder.h"
 
-enum { FORMAT = 2, CHUNK_DIGITS = 16 };
+enum { FORMAT = 2, CHUNK_DIGITS = 16, WHY_MAX = 700 };
 
 void wf_version_manifest_fini(struct wf_version_manifest *manifest)
 {
@@ -113,18 +113,26 @@ enum wf_status wf_version_manifest_format(const struct wf_version_manifest *mani
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
+static const char *kind_of(struct json_object *value)
+{
+    return value != NULL ? json_type_to_name(json_object_get_type(value)) : "nothing";
+}
+
 /* A needed text without NUL, at most size - 1 bytes. */
 static enum wf_status get_text(struct json_object *object, const char *key, size_t size,
                                const char **text_out, struct wf_error *error)
 {
     struct json_object *value = NULL;
     json_object_object_get_ex(object, key, &value);
-    size_t len = json_object_is_type(value, json_type_string)
-                     ? (size_t)json_object_get_string_len(value)
-                     : SIZE_MAX;
+    if (!json_object_is_type(value, json_type_string)) {
+        return wf_error_set(error, WF_INVALID, "\"%s\": expected a text, found %s", key,
+                            kind_of(value));
+    }
+    size_t len = (size_t)json_object_get_string_len(value);
     if (len >= size || strlen(json_object_get_string(value)) != len) {
-        return wf_error_set(error, WF_INVALID, "\"%s\": expected a text of at most %zu bytes", key,
-                            size - 1);
+        return wf_error_set(error, WF_INVALID,
+                            "\"%s\": expected at most %zu bytes without NUL, found %zu%s", key,
+                            size - 1, len, len < size ? " with one" : "");
     }
     *text_out = json_object_get_string(value);
     return WF_OK;
@@ -182,13 +190,13 @@ static enum wf_status take_file(struct json_object *entry, struct wf_version_fil
 {
     const char *name = NULL;
     if (!json_object_is_type(entry, json_type_object)) {
-        return wf_error_set(error, WF_INVALID, "\"files\": expected objects");
+        return wf_error_set(error, WF_INVALID, "expected an object, found %s", kind_of(entry));
     }
     enum wf_status status = get_text(entry, "name", 256, &name, error);
     if (status == WF_OK && !wf_file_name_is_plain(name, strlen(name))) {
         status = wf_error_set(error, WF_REFUSED,
-                              "\"files\" names \"%.100s\"; only plain file names of the same "
-                              "folder are followed",
+                              "\"name\": expected a file's name without a folder, found "
+                              "\"%.100s\"",
                               name);
     }
     if (status == WF_OK) {
@@ -205,10 +213,14 @@ static enum wf_status take_files(struct json_object *root, struct wf_version_man
 {
     struct json_object *list = NULL;
     json_object_object_get_ex(root, "files", &list);
-    size_t count = json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;
+    if (!json_object_is_type(list, json_type_array)) {
+        return wf_error_set(error, WF_INVALID, "\"files\": expected a list, found %s",
+                            kind_of(list));
+    }
+    size_t count = json_object_array_length(list);
     if (count == 0 || count > WF_VERSION_FILES_MAX) {
-        return wf_error_set(error, WF_INVALID, "\"files\": expected a list of 1 to %d files",
-                            WF_VERSION_FILES_MAX);
+        return wf_error_set(error, WF_INVALID, "\"files\": expected 1 to %d, found %zu",
+                            WF_VERSION_FILES_MAX, count);
     }
     manifest->files = calloc(count, sizeof *manifest->files);
     if (manifest->files == NULL) {
@@ -218,6 +230,9 @@ static enum wf_status take_files(struct json_object *root, struct wf_version_man
     for (size_t i = 0; i < count && status == WF_OK; i++) {
         manifest->file_count++;
         status = take_file(json_object_array_get_idx(list, i), &manifest->files[i], error);
+        if (status != WF_OK) {
+            wf_error_prefix(error, "\"files\"[%zu]", i);
+        }
     }
     return status;
 }
@@ -248,7 +263,7 @@ static enum wf_status take_root(struct json_object *root, struct wf_version_mani
 {
     const char *job = NULL, *version = NULL, *label = NULL, *said = NULL;
     if (!json_object_is_type(root, json_type_object)) {
-        return wf_error_set(error, WF_INVALID, "expected an object");
+        return wf_error_set(error, WF_INVALID, "expected an object, found %s", kind_of(root));
     }
     enum wf_status status = take_format(root, error);
     status = status != WF_OK ? status : get_text(root, "job", sizeof manifest->job, &job, error);
@@ -288,6 +303,12 @@ enum wf_status wf_version_manifest_parse(const char *text, size_t len,
     }
     json_object_put(root);
     if (status != WF_OK) {
+        if ((status == WF_INVALID || status == WF_REFUSED) && error != NULL) {
+            struct wf_error why = *error;
+            wf_error_set(error, status,
+                         "%.*s; it is not as Weft wrote it: restore it, or use another version",
+                         WHY_MAX, why.text);
+        }
         wf_error_prefix(error, WF_VERSION_FILE);
         wf_version_manifest_fini(&manifest);
         return status;

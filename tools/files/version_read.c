@@ -15,6 +15,9 @@
 #include "tools/files/version_manifest.h"
 #include "tools/files/version_place.h"
 
+/* What to do about a tensor that does not fit. */
+#define OF_ANOTHER "was files.folder written by a job of another model?"
+
 struct folder_store {
     struct wf_store store; /* first */
     char *place;           /* owned */
@@ -217,12 +220,22 @@ static enum wf_status place_tensor(struct wf_stored *stored, uint32_t f,
     const struct wf_hf_file *file = &stored->hf.files[f];
     uint32_t index = wf_layout_find(stored->layout, found->name, strlen(found->name));
     const struct wf_tensor *tensor = index != UINT32_MAX ? &stored->layout->tensors[index] : NULL;
-    if (tensor == NULL || tensor->dtype != found->dtype || tensor->ndim != found->ndim ||
+    if (tensor == NULL) {
+        return wf_error_set(
+            error, WF_MISMATCH,
+            "%s: tensor \"%.100s\": the job's model has no such tensor; " OF_ANOTHER, file->name,
+            found->name);
+    }
+    if (tensor->dtype != found->dtype || tensor->ndim != found->ndim ||
         memcmp(tensor->shape, found->shape, tensor->ndim * sizeof *tensor->shape) != 0) {
-        return wf_error_set(error, WF_MISMATCH,
-                            "%s: tensor \"%.100s\" is not one of this job's model in name, shape "
-                            "and dtype",
-                            file->name, found->name);
+        char has[WF_SHAPE_TEXT], expected[WF_SHAPE_TEXT];
+        wf_shape_format(found->ndim, found->shape, has);
+        wf_shape_format(tensor->ndim, tensor->shape, expected);
+        return wf_error_set(
+            error, WF_MISMATCH,
+            "%s: tensor \"%.100s\" is %s of %s, the job's model has %s of %s; " OF_ANOTHER,
+            file->name, found->name, has, found->dtype_name, expected,
+            wf_dtype_safetensors(tensor->dtype));
     }
     uint64_t offset = file->data_offset + found->begin;
     if (offset % wf_dtype_bytes(tensor->dtype) != 0) {
@@ -254,7 +267,8 @@ static enum wf_status place_tensors(struct wf_stored *stored, struct wf_error *e
     }
     for (uint32_t i = 0; i < layout->tensor_count; i++) {
         if (!stored->places[i].found) {
-            return wf_error_set(error, WF_MISMATCH, "tensor \"%.100s\" is missing",
+            return wf_error_set(error, WF_MISMATCH,
+                                "tensor \"%.100s\" of the job's model is in no file; " OF_ANOTHER,
                                 layout->tensors[i].name);
         }
     }
