@@ -230,7 +230,7 @@ static enum wf_status read_version(struct reader *r, struct wf_version *version_
 
 static enum wf_status read_culprit(struct reader *r, struct wf_culprit *culprit_out)
 {
-    static const uint64_t limits[3] = {2, WF_RANKS_MAX, WF_ENGINES_MAX};
+    static const uint64_t limits[3] = {WF_CULPRIT_SIDES - 1, WF_RANKS_MAX, WF_ENGINES_MAX};
     uint64_t n[3];
     enum wf_status status = read_array_of(r, WF_CULPRIT_PARTS);
     if (status == WF_OK) {

@@ -554,7 +554,7 @@ static void close_round(struct wf_meta_server *server)
     }
     bool committed = wf_server_decided_units(server) > 0;
     if (!committed) {
-        struct wf_culprit why = {.side = 2};
+        struct wf_culprit why = {.side = WF_CULPRIT_SERVER};
         snprintf(why.reason, sizeof why.reason, "was started again before this was decided");
         wf_server_blame_once(server, &why);
     }

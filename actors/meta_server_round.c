@@ -357,10 +357,9 @@ static void cut_superseded(struct wf_meta_server *server)
             return;
         }
     }
-    char version[WF_VERSION_TEXT];
-    wf_version_format(newest.version, version);
-    struct wf_culprit why = {.side = 2};
-    snprintf(why.reason, sizeof why.reason, "dropped it for the newer version %s", version);
+    struct wf_culprit why = {.side = WF_CULPRIT_NOBODY};
+    wf_version_format(newest.version, why.object);
+    snprintf(why.reason, sizeof why.reason, "dropped for the newer version %s", why.object);
     wf_server_blame_once(server, &why);
     server->round.superseded = true;
     cut_rest(server);

@@ -78,7 +78,9 @@ void wf_culprit_format(const struct wf_culprit *culprit, char text_out[WF_CULPRI
         snprintf(text_out, WF_CULPRIT_TEXT,
                  "infer rank %" PRIu64 " (host %s, engine %" PRIu64 ") %s", culprit->rank, host,
                  culprit->engine, culprit->reason);
-    } else {
+    } else if (culprit->side == WF_CULPRIT_SERVER) {
         snprintf(text_out, WF_CULPRIT_TEXT, "the MetaServer %s", culprit->reason);
+    } else {
+        snprintf(text_out, WF_CULPRIT_TEXT, "%s", culprit->reason);
     }
 }

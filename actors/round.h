@@ -59,9 +59,13 @@ enum wf_rank_state {
 };
 enum wf_train_state { WF_TRAINER_TRAIN, WF_TRAINER_HOLD, WF_TRAINER_DONE, WF_TRAINER_REBORN };
 
-/* Who is to blame, so that the cause travels with the abort. Empty reason: nobody. */
+/* Why, and who is to blame, so that the cause travels with the abort. Empty reason: nothing is
+ * said. NOBODY: no fault; the rules let a newer version take the place of this one, which `object`
+ * names
+ * ("1.1.4"), and `reason` is a whole clause. */
+enum { WF_CULPRIT_SERVER = 2, WF_CULPRIT_NOBODY, WF_CULPRIT_SIDES };
 struct wf_culprit {
-    uint64_t side; /* enum wf_side; 2: the server */
+    uint64_t side; /* enum wf_side, or of the above */
     uint64_t rank;
     uint64_t engine;
     char host[WF_HOST_MAX];
@@ -80,7 +84,8 @@ void wf_version_format(struct wf_version v, char text_out[WF_VERSION_TEXT]);
 enum { WF_CULPRIT_TEXT = 640 };
 bool wf_culprit_is_none(const struct wf_culprit *culprit);
 /* "infer rank 3 (host b, engine 1) did not vote on version 1.1.4 within 5 s": who, then `reason`,
- * which is therefore written as the rest of such a sentence. Empty text for nobody. */
+ * which is therefore written as the rest of such a sentence; for NOBODY that alone. Empty text
+ * without a reason. */
 void wf_culprit_format(const struct wf_culprit *culprit, char text_out[WF_CULPRIT_TEXT]);
 
 #endif

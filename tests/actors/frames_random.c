@@ -30,7 +30,7 @@ static void random_text(uint64_t *s, char *text, size_t bound)
 
 static void random_culprit(uint64_t *s, struct wf_culprit *culprit)
 {
-    culprit->side = random_upto(s, 2);
+    culprit->side = random_upto(s, WF_CULPRIT_SIDES - 1);
     culprit->rank = random_upto(s, WF_RANKS_MAX);
     culprit->engine = random_upto(s, WF_ENGINES_MAX);
     random_text(s, culprit->host, sizeof culprit->host);

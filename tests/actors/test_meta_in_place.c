@@ -251,6 +251,7 @@ Test(meta_in_place, a_version_that_waits_ends_a_fill_from_a_replica)
     puppet_publish(world_train(&w), 2);
     const struct wf_frame *frame = puppet_expect(lost, WF_FRAME_abort);
     cr_assert(wf_round_key_equal(&frame->abort.round, &fill));
+    cr_assert_eq(frame->abort.culprit.side, WF_CULPRIT_NOBODY, "no fault: the newer one is better");
     cr_assert_not_null(strstr(frame->abort.culprit.reason, "for the newer version"), "%s",
                        frame->abort.culprit.reason);
     puppet_key(lost, WF_FRAME_aborted, fill);

@@ -375,10 +375,15 @@ Test(meta_server, drop_to_latest_drops_a_round_but_not_two_in_a_row)
     puppet_publish(train, 1);
     struct wf_round_key first = puppet_open(a);
     puppet_publish(train, 2);
-    puppet_expect(a, WF_FRAME_abort);
+    const struct wf_frame *frame = puppet_expect(a, WF_FRAME_abort);
+    cr_assert_eq(frame->abort.culprit.side, WF_CULPRIT_NOBODY);
     puppet_key(a, WF_FRAME_aborted, first);
-    const struct wf_frame *frame = puppet_expect(train, WF_FRAME_round_aborted);
+    frame = puppet_expect(train, WF_FRAME_round_aborted);
     cr_assert_eq(frame->round_aborted.again, 0);
+    cr_assert_eq(frame->round_aborted.culprit.side, WF_CULPRIT_NOBODY);
+    char newer[WF_VERSION_TEXT];
+    wf_version_format((struct wf_version){first.version.term, first.version.counter, 2}, newer);
+    cr_assert_str_eq(frame->round_aborted.culprit.object, newer);
     struct wf_round_key second = puppet_open(a);
     cr_assert_eq(second.version.step, 2);
     puppet_publish(train, 3);

@@ -65,7 +65,11 @@ static const struct {
      "infer rank 3 (host b, engine 1) did not vote on version 1.1.4 within 5 s"},
     {{.side = WF_TRAIN, .rank = 2, .host = "a", .reason = "was lost"},
      "train rank 2 (host a) was lost"},
-    {{.side = 2, .reason = "stopped"}, "the MetaServer stopped"},
+    {{.side = WF_CULPRIT_SERVER, .reason = "stopped"}, "the MetaServer stopped"},
+    {{.side = WF_CULPRIT_NOBODY,
+      .object = "1.1.4",
+      .reason = "dropped for the newer version 1.1.4"},
+     "dropped for the newer version 1.1.4"},
     {{.side = WF_TRAIN, .rank = 2, .reason = "was lost"}, "train rank 2 (host unknown) was lost"},
     {{.side = WF_TRAIN, .rank = 2}, ""},
 };

@@ -1,7 +1,10 @@
 /* test_report.c - what a report keeps of what ranks say about their transports; what makes it good,
  * and versions of which a trainer was in doubt. */
 #include <criterion/criterion.h>
+#include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/run/report.h"
 
@@ -142,6 +145,53 @@ Test(report, a_doubt_that_is_told_after_the_commit_takes_nothing_back)
         cr_expect_eq(report.round_count, late_rows[i].reported, "%s", late_rows[i].name);
         cr_expect_eq(report.rounds[0].in_doubt, late_rows[i].in_doubt, "%s", late_rows[i].name);
         cr_expect_eq(wf_report_ok(&report), late_rows[i].good, "%s", late_rows[i].name);
+        wf_report_fini(&report);
+    }
+}
+
+/* --- who is blamed for a round, as scripts read it --- */
+static const struct {
+    const char *name;
+    struct wf_culprit culprit;
+    const char *says;
+} blame_rows[] = {
+    {"nothing is said", {0}, "\"culprit\":null,\"dropped_for\":null"},
+    {"a rank",
+     {.side = WF_INFER, .rank = 3, .reason = "was lost"},
+     "{\"side\":\"infer\",\"rank\":3"},
+    {"the server", {.side = WF_CULPRIT_SERVER, .reason = "stopped"}, "{\"side\":\"server\""},
+    {"a newer version: no fault",
+     {.side = WF_CULPRIT_NOBODY,
+      .object = "1.1.3",
+      .reason = "dropped for the newer version 1.1.3"},
+     "\"culprit\":null,\"dropped_for\":\"1.1.3\""},
+};
+
+Test(report, nobody_is_blamed_for_a_version_that_made_way)
+{
+    for (size_t i = 0; i < sizeof blame_rows / sizeof blame_rows[0]; i++) {
+        struct wf_report report = {.versions_wanted = 1, .every = 1};
+        const struct wf_frame_round_report frame = {.round.version = {1, 1, 2},
+                                                    .state = WF_REPORT_ABORTED,
+                                                    .fill = true,
+                                                    .culprit = blame_rows[i].culprit};
+        wf_report_round(&report, &frame, 0);
+        char path[] = "/tmp/weft-report-XXXXXX", text[16384] = "";
+        int fd = mkstemp(path);
+        struct wf_error error = {0};
+        cr_assert(fd >= 0 && close(fd) == 0);
+        cr_assert_eq(wf_report_write(&report, path, &error), WF_OK, "%s", error.text);
+        FILE *in = fopen(path, "r");
+        cr_assert_not_null(in);
+        size_t len = 0;
+        for (int c; (c = fgetc(in)) != EOF && len + 1 < sizeof text;) {
+            text[len] = (char)c;
+            len += !isspace(c); /* it is laid out for eyes */
+        }
+        text[len] = '\0';
+        fclose(in);
+        unlink(path);
+        cr_expect_not_null(strstr(text, blame_rows[i].says), "%s: %s", blame_rows[i].name, text);
         wf_report_fini(&report);
     }
 }

@@ -382,11 +382,11 @@ static struct json_object *plan_json(const struct wf_report *report)
 static struct json_object *culprit_json(const struct wf_culprit *culprit)
 {
     static const char *const sides[] = {"train", "infer", "server"};
-    if (culprit->reason[0] == '\0') {
+    if (wf_culprit_is_none(culprit) || culprit->side >= WF_CULPRIT_NOBODY) {
         return NULL;
     }
     struct json_object *object = json_object_new_object();
-    put_text(object, "side", sides[culprit->side <= 2 ? culprit->side : 2]);
+    put_text(object, "side", sides[culprit->side]);
     put_u64(object, "rank", culprit->rank);
     put_text(object, "host", culprit->host);
     put_u64(object, "engine", culprit->engine);
@@ -506,6 +506,8 @@ static struct json_object *round_json(const struct wf_report *report,
     put_text(object, "state", state_names[frame->state <= 2 ? frame->state : 2]);
     json_object_object_add(object, "in_doubt", json_object_new_boolean(round->in_doubt));
     json_object_object_add(object, "culprit", culprit_json(&frame->culprit));
+    const char *newer = frame->culprit.side == WF_CULPRIT_NOBODY ? frame->culprit.object : NULL;
+    json_object_object_add(object, "dropped_for", newer ? json_object_new_string(newer) : NULL);
     if (frame->fill) {
         char source[WF_SOURCE_TEXT];
         wf_source_format(frame->source, source);

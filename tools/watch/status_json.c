@@ -129,7 +129,7 @@ static struct json_object *engine_object(const struct wf_el_status_engine *engin
 static struct json_object *culprit_object(const struct wf_culprit *culprit)
 {
     char text[WF_CULPRIT_TEXT];
-    if (wf_culprit_is_none(culprit)) {
+    if (wf_culprit_is_none(culprit) || culprit->side == WF_CULPRIT_NOBODY) {
         return NULL;
     }
     struct json_object *o = json_object_new_object();
@@ -153,6 +153,8 @@ static struct json_object *round_object(const struct wf_el_status_round *round)
     put(o, "source", round->fill != 0 ? json_object_new_string(source) : NULL);
     put_text(o, "state", wf_round_state_word(round->state));
     put(o, "culprit", culprit_object(&round->culprit));
+    bool dropped = round->culprit.side == WF_CULPRIT_NOBODY;
+    put(o, "dropped_for", dropped ? json_object_new_string(round->culprit.object) : NULL);
     put_seconds(o, "opened_seconds_ago", round->opened_ns);
     put_number(o, "bytes", round->bytes);
     put_seconds(seconds, "grant", round->grant_ns);
