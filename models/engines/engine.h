@@ -200,8 +200,13 @@ extern const struct wf_engine *const wf_engines[]; /* NULL-terminated */
 extern const struct wf_engine wf_engine_hf, wf_engine_megatron, wf_engine_fsdp, wf_engine_vllm,
     wf_engine_sglang;
 
-/* The name of a parameter of the role anywhere in the model, or NULL. */
+/* The first parameter of the role anywhere in the model, and its name; NULL: there is none. */
+const struct wf_param *wf_engine_find_param(const struct wf_model *model, const char *role);
 const char *wf_engine_find_role(const struct wf_model *model, const char *role);
+/* The axes of a recipe's order that are among `names`, fastest first, as indices into `names`;
+ * gives their count. Those it leaves out have size 1. */
+uint32_t wf_engine_axes(const char *order, const char *const *names, uint32_t count,
+                        uint32_t *axes_out);
 /* For trainers, whose tensors are not quantised: UNSUPPORTED where the model's config says that its
  * weights are. */
 enum wf_status wf_engine_refuse_quantised(const struct wf_model *model, struct wf_error *error);

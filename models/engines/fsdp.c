@@ -15,22 +15,18 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define FIELD(field) offsetof(struct wf_recipe, field)
-#define SIZE_KEY(name_, field, normal_, max_)                                                      \
-    {                                                                                              \
-        .name = name_, .kind = WF_KEY_SIZE, .offset = FIELD(field), .normal = normal_, .max = max_ \
-    }
+#include "models/engines/keys.h"
 
 static const struct wf_engine_key keys[] = {
     {.name = "version", .kind = WF_KEY_VERSION},
     {.name = "dtype", .kind = WF_KEY_DTYPE},
-    SIZE_KEY("dp", dp, 1, WF_WORLD_MAX),
-    SIZE_KEY("replicate", replicate, 1, WF_WORLD_MAX),
-    SIZE_KEY("tp", tp, 1, WF_WORLD_MAX),
+    WF_RANKS_KEY("dp", dp),
+    WF_RANKS_KEY("replicate", replicate),
+    WF_RANKS_KEY("tp", tp),
     {.name = "order", .kind = WF_KEY_ORDER, .words = "tp|dp|replicate", .only = "tp-dp-replicate"},
-    {.name = "shard", .kind = WF_KEY_FLAG, .offset = FIELD(own[WF_FSDP_SHARD])},
-    {.name = "flat", .kind = WF_KEY_FLAG, .offset = FIELD(own[WF_FSDP_FLAT])},
-    SIZE_KEY("align", own[WF_FSDP_ALIGN], 0, 4096),
+    WF_FLAG_KEY("shard", own[WF_FSDP_SHARD], 0),
+    WF_FLAG_KEY("flat", own[WF_FSDP_FLAT], 0),
+    WF_SIZE_KEY("align", own[WF_FSDP_ALIGN], 0, 4096),
 };
 
 /* Of transformers: 4 keeps experts apart and other names in memory. */
@@ -68,25 +64,15 @@ static const struct wf_engine_alias aliases[] = {{"embedding", "lm_head.weight",
 
 static struct wf_coordinates coordinates(const struct wf_recipe *recipe, uint32_t rank)
 {
-    uint32_t tp = 0, dp = 0, replicate = 0;
-    const struct {
-        const char *name;
-        uint32_t size, *digit;
-    } axes[] = {
-        {"tp", recipe->tp, &tp},
-        {"dp", recipe->dp, &dp},
-        {"replicate", recipe->replicate, &replicate},
-    };
-    for (const char *at = recipe->order; *at;) {
-        size_t len = strcspn(at, "-");
-        for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++) {
-            if (strlen(axes[i].name) == len && memcmp(axes[i].name, at, len) == 0) {
-                *axes[i].digit = rank % axes[i].size;
-                rank /= axes[i].size;
-            }
-        }
-        at += len + (at[len] == '-');
+    static const char *const names[] = {"tp", "dp", "replicate"};
+    const uint32_t sizes[] = {recipe->tp, recipe->dp, recipe->replicate};
+    uint32_t axes[3], digits[3] = {0};
+    uint32_t count = wf_engine_axes(recipe->order, names, 3, axes);
+    for (uint32_t i = 0; i < count; i++) {
+        digits[axes[i]] = rank % sizes[axes[i]];
+        rank /= sizes[axes[i]];
     }
+    uint32_t tp = digits[0], dp = digits[1], replicate = digits[2];
     /* Flat parameters are cut when all of them are there (fsdp_flat.c). */
     struct wf_coordinates at = {.tp = tp, .dp = replicate * recipe->dp + dp};
     at.group[WF_GROUP_TP].size = recipe->tp;

@@ -14,9 +14,9 @@
  * (models/mcore/bailing_moe_bridge.py). The rows themselves: megatron_rows.c.
  */
 #include <inttypes.h>
-#include <stddef.h>
 #include <string.h>
 
+#include "models/engines/keys.h"
 #include "models/engines/megatron_pipeline.h"
 #include "models/engines/megatron_rows.h"
 
@@ -26,38 +26,27 @@ enum { OWN_NAMES, OWN_EXPERTS, OWN_SKIP_MTP, OWN_LOADER, OWN_SHARED_GATE };
 enum { NAMES_TE, NAMES_LOCAL };                               /* words of `names` */
 enum { EXPERTS_GROUPED, EXPERTS_SEQUENTIAL, EXPERTS_SINGLE }; /* of `experts` */
 
-#define FIELD(field) offsetof(struct wf_recipe, field)
-#define SIZE_KEY(name_, field, normal_, max_)                                                      \
-    {                                                                                              \
-        .name = name_, .kind = WF_KEY_SIZE, .offset = FIELD(field), .normal = normal_, .max = max_ \
-    }
-#define OWN_KEY(name_, kind_, own_, normal_, words_)                                 \
-    {                                                                                \
-        .name = name_, .kind = kind_, .offset = FIELD(own[own_]), .normal = normal_, \
-        .words = words_                                                              \
-    }
-
 static const struct wf_engine_key keys[] = {
     {.name = "version", .kind = WF_KEY_VERSION},
     {.name = "dtype", .kind = WF_KEY_DTYPE},
-    SIZE_KEY("tp", tp, 1, WF_WORLD_MAX),
-    SIZE_KEY("pp", pp, 1, WF_WORLD_MAX),
-    SIZE_KEY("dp", dp, 1, WF_WORLD_MAX),
-    SIZE_KEY("cp", cp, 1, WF_WORLD_MAX),
-    SIZE_KEY("ep", ep, 1, WF_WORLD_MAX),
-    SIZE_KEY("etp", etp, 0, WF_WORLD_MAX),
-    SIZE_KEY("vpp", vpp, 1, WF_CHUNKS_MAX),
-    SIZE_KEY("vocab_div", vocab_multiple, 0, 1u << 30),
-    SIZE_KEY("first", first, 0, WF_LAYERS_MAX),
-    SIZE_KEY("last", last, 0, WF_LAYERS_MAX),
+    WF_RANKS_KEY("tp", tp),
+    WF_RANKS_KEY("pp", pp),
+    WF_RANKS_KEY("dp", dp),
+    WF_RANKS_KEY("cp", cp),
+    WF_RANKS_KEY("ep", ep),
+    WF_SIZE_KEY("etp", etp, 0, WF_WORLD_MAX),
+    WF_SIZE_KEY("vpp", vpp, 1, WF_CHUNKS_MAX),
+    WF_SIZE_KEY("vocab_div", vocab_multiple, 0, 1u << 30),
+    WF_SIZE_KEY("first", first, 0, WF_LAYERS_MAX),
+    WF_SIZE_KEY("last", last, 0, WF_LAYERS_MAX),
     {.name = "account", .kind = WF_KEY_ACCOUNT},
     {.name = "order", .kind = WF_KEY_ORDER, .words = "tp|cp|ep|dp|pp", .only = "tp-cp-ep-dp-pp"},
     {.name = "layout", .kind = WF_KEY_LAYOUT},
-    OWN_KEY("names", WF_KEY_WORD, OWN_NAMES, NAMES_TE, "te|local"),
-    OWN_KEY("experts", WF_KEY_WORD, OWN_EXPERTS, EXPERTS_GROUPED, "grouped|sequential|single"),
-    OWN_KEY("loader", WF_KEY_WORD, OWN_LOADER, 0, "bridge|mbridge"),
-    OWN_KEY("skip_mtp", WF_KEY_FLAG, OWN_SKIP_MTP, 0, NULL),
-    OWN_KEY("shared_gate", WF_KEY_FLAG, OWN_SHARED_GATE, 1, NULL),
+    WF_WORD_KEY("names", own[OWN_NAMES], "te|local"),
+    WF_WORD_KEY("experts", own[OWN_EXPERTS], "grouped|sequential|single"),
+    WF_WORD_KEY("loader", own[OWN_LOADER], "bridge|mbridge"),
+    WF_FLAG_KEY("skip_mtp", own[OWN_SKIP_MTP], 0),
+    WF_FLAG_KEY("shared_gate", own[OWN_SHARED_GATE], 1),
 };
 
 /* The body of a further-token layer was renamed; what stands beside it was not. */
@@ -73,7 +62,6 @@ static const struct wf_engine_stack stacks[] = {
 /* --- ranks ----------------------------------------------------------------------------------- */
 
 enum { AXIS_TP, AXIS_CP, AXIS_EP, AXIS_DP, AXIS_PP, AXIS_COUNT };
-static const char axis_names[AXIS_COUNT][3] = {"tp", "cp", "ep", "dp", "pp"};
 
 /* The two grids over the same ranks: dense ones without ep, experts' without cp. */
 struct grids {
@@ -91,18 +79,10 @@ static struct grids grids_of(const struct wf_recipe *recipe)
     return grids;
 }
 
-/* The axes of an order, fastest first; those it leaves out have size 1. */
 static uint32_t axes_of(const struct wf_recipe *recipe, uint32_t axes_out[AXIS_COUNT])
 {
-    uint32_t count = 0;
-    for (const char *at = recipe->order; *at; at += at[2] ? 3 : 2) {
-        for (uint32_t axis = 0; axis < AXIS_COUNT; axis++) {
-            if (memcmp(at, axis_names[axis], 2) == 0) {
-                axes_out[count++] = axis;
-            }
-        }
-    }
-    return count;
+    static const char *const names[AXIS_COUNT] = {"tp", "cp", "ep", "dp", "pp"};
+    return wf_engine_axes(recipe->order, names, AXIS_COUNT, axes_out);
 }
 
 static void digits(const struct wf_recipe *recipe, const uint32_t sizes[AXIS_COUNT], uint32_t rank,

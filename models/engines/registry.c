@@ -39,7 +39,7 @@ enum wf_status wf_engine_check(const struct wf_model *model, const struct wf_rec
     return status;
 }
 
-const char *wf_engine_find_role(const struct wf_model *model, const char *role)
+const struct wf_param *wf_engine_find_param(const struct wf_model *model, const char *role)
 {
     for (uint32_t s = 0; s <= model->family->stack_count; s++) {
         uint32_t stack = s == model->family->stack_count ? WF_NONE : s;
@@ -48,11 +48,33 @@ const char *wf_engine_find_role(const struct wf_model *model, const char *role)
         for (uint32_t i = 0; i < members && row != WF_NONE; i++) {
             uint32_t param = wf_model_param(model, stack, stack == WF_NONE ? WF_NONE : i, row, 0);
             if (param != WF_NONE) {
-                return model->params[param].name;
+                return &model->params[param];
             }
         }
     }
     return NULL;
+}
+
+const char *wf_engine_find_role(const struct wf_model *model, const char *role)
+{
+    const struct wf_param *param = wf_engine_find_param(model, role);
+    return param ? param->name : NULL;
+}
+
+uint32_t wf_engine_axes(const char *order, const char *const *names, uint32_t count,
+                        uint32_t *axes_out)
+{
+    uint32_t found = 0;
+    for (const char *at = order; *at;) {
+        size_t len = strcspn(at, "-");
+        for (uint32_t i = 0; i < count; i++) {
+            if (strlen(names[i]) == len && memcmp(names[i], at, len) == 0) {
+                axes_out[found++] = i;
+            }
+        }
+        at += len + (at[len] == '-');
+    }
+    return found;
 }
 
 enum wf_status wf_engine_refuse_quantised(const struct wf_model *model, struct wf_error *error)

@@ -17,25 +17,13 @@
  */
 #include "models/engines/sglang.h"
 
-#include <stddef.h>
+#include "models/engines/keys.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
-#define SCALE "weight_scale_inv"
+#define SCALE WF_SERVING_SCALE
 
-/* Rows of q, k, v inside what holds them one after the other: delta nets, Ling, vision towers. */
-#define GDN_Q(role_) role_ "(2 * gk * ek + gv * ev@0:gk * ek)"
-#define GDN_K(role_) role_ "(2 * gk * ek + gv * ev@gk * ek:2 * gk * ek)"
-#define GDN_V(role_) role_ "(2 * gk * ek + gv * ev@2 * gk * ek:2 * gk * ek + gv * ev)"
-#define GDN_SCALE "(2 * gk * ek + gv * ev) / 128"
-#define LING_QKV(role_)                                                       \
-    role_ "(nq + 2 * nk@0:nq, d) " role_ "(nq + 2 * nk@nq:nq + nk, d) " role_ \
-          "(nq + 2 * nk@nq + nk:nq + 2 * nk, d)"
 /* Whole blocks of fp8 on every rank, or refused: a scale is never repeated. */
 #define DENSE_SCALE(role_) role_ "(dense_size, F / 128 / dense_size)"
-#define KV_SCALE(role_) role_ "(d % 128 == 0 ? nk : nk * d / 128, d % 128 == 0 ? d / 128 : 1)"
-#define VISION_QKV(role_)                                                      \
-    role_ "(3 * vn@0:vn, vh / vn) " role_ "(3 * vn@vn:2 * vn, vh / vn) " role_ \
-          "(3 * vn@2 * vn:3 * vn, vh / vn)"
 
 static const struct wf_engine_row rows[] = {
     {.name = "{name}",
@@ -56,13 +44,10 @@ static const struct wf_engine_row rows[] = {
     WF_SGLANG_FUSED_OF("{dir}qkv_proj.bias", "q_bias k_bias v_bias", "attn"),
     /* By head where a head is whole blocks, so that few KV heads are repeated with their scales. */
     WF_SGLANG_FUSED_OF("{dir}qkv_proj." SCALE,
-                       "q_scale " KV_SCALE("k_scale") " " KV_SCALE("v_scale"), "attn"),
-    WF_SGLANG_FUSED_OF("{name}", LING_QKV("qkv"), "attn"),
-    WF_SGLANG_FUSED_OF("{name}",
-                       "qkv_scale(nq + 2 * nk@0:nq, d / 128) "
-                       "qkv_scale(nq + 2 * nk@nq:nq + nk, d / 128) "
-                       "qkv_scale(nq + 2 * nk@nq + nk:nq + 2 * nk, d / 128)",
+                       "q_scale " WF_SERVING_KV_SCALE("k_scale") " " WF_SERVING_KV_SCALE("v_scale"),
                        "attn"),
+    WF_SGLANG_FUSED_OF("{name}", WF_SERVING_QKV("qkv", "nq", "nk", "d"), "attn"),
+    WF_SGLANG_FUSED_OF("{name}", WF_SERVING_QKV("qkv_scale", "nq", "nk", "d / 128"), "attn"),
     WF_SGLANG_COLUMNS_OF("o|o_scale", "attn"),
     WF_SGLANG_WHOLE("o_bias"),
     WF_SGLANG_ROWS_OF("g_proj|g_norm", "attn"), /* [models/bailing_moe_linear.py] */
@@ -123,21 +108,16 @@ static const struct wf_engine_row rows[] = {
     WF_SGLANG_WHOLE("router|shared_router"),
     WF_SGLANG_WHOLE_AS("router_correction", "f32"),
     WF_SGLANG_EXPERTS("1", WF_SGLANG_NO_EXTRA),
-    WF_SGLANG_SHARED_EXPERTS("1"),
+    WF_SERVING_SHARED(NULL),
 
     /* Gated delta nets [models/qwen3_next.py, qwen3_5.py]. Qwen3-Next's checkpoints hold q, k, v, z
      * by head and are cut as they stand. */
     WF_SGLANG_ROWS_OF("gdn_qkvz|gdn_qkvz_scale|gdn_ba|gdn_dt_bias", "attn"),
-    WF_SGLANG_FUSED_OF("{dir}in_proj_qkvz.weight",
-                       GDN_Q("gdn_qkv") " " GDN_K("gdn_qkv") " " GDN_V("gdn_qkv") " gdn_z", "attn"),
+    WF_SGLANG_FUSED_OF("{dir}in_proj_qkvz.weight", WF_SERVING_GDN("gdn_qkv") " gdn_z", "attn"),
     WF_SGLANG_FUSED_OF("{dir}in_proj_qkvz." SCALE,
-                       "gdn_qkv_scale(" GDN_SCALE "@0:gk * ek / 128) "
-                       "gdn_qkv_scale(" GDN_SCALE "@gk * ek / 128:2 * gk * ek / 128) "
-                       "gdn_qkv_scale(" GDN_SCALE "@2 * gk * ek / 128:" GDN_SCALE ") gdn_z_scale",
-                       "attn"),
+                       WF_SERVING_GDN_SCALE("gdn_qkv_scale") " gdn_z_scale", "attn"),
     WF_SGLANG_FUSED_OF("{dir}in_proj_ba.weight", "gdn_b gdn_a", "attn"),
-    WF_SGLANG_FUSED_OF("{name}", GDN_Q("gdn_conv") " " GDN_K("gdn_conv") " " GDN_V("gdn_conv"),
-                       "attn"),
+    WF_SGLANG_FUSED_OF("{name}", WF_SERVING_GDN("gdn_conv"), "attn"),
     {.name = "{name}", .parts = "gdn_a_log", .cuts = "0/attn", .dtype = "f32"},
     WF_SGLANG_WHOLE("gdn_norm"),
     WF_SGLANG_COLUMNS_OF("gdn_out|gdn_out_scale", "attn"),
@@ -147,8 +127,8 @@ static const struct wf_engine_row rows[] = {
     WF_SGLANG_WHOLE("vision_patch|vision_patch_bias"),
     {.name = "{name}", .parts = "vision_pos", .when = "embeds", .pad = "64", .cuts = "0/vision"},
     WF_SGLANG_WHOLE("vision_norm1|vision_norm1_bias|vision_norm2|vision_norm2_bias"),
-    WF_SGLANG_FUSED_OF("{dir}qkv_proj.weight", VISION_QKV("vision_qkv"), "vision"),
-    WF_SGLANG_FUSED_OF("{dir}qkv_proj.bias", VISION_QKV("vision_qkv_bias"), "vision"),
+    WF_SGLANG_FUSED_OF("{dir}qkv_proj.weight", WF_SERVING_VISION_QKV("vision_qkv"), "vision"),
+    WF_SGLANG_FUSED_OF("{dir}qkv_proj.bias", WF_SERVING_VISION_QKV("vision_qkv_bias"), "vision"),
     WF_SGLANG_COLUMNS_OF("vision_proj|vision_fc2|merger_fc2|deepstack_fc2", "vision"),
     WF_SGLANG_WHOLE("vision_proj_bias|vision_fc2_bias|merger_fc2_bias|deepstack_fc2_bias"),
     WF_SGLANG_ROWS_OF("vision_fc1|vision_fc1_bias|merger_fc1|merger_fc1_bias|deepstack_fc1|"
@@ -163,68 +143,50 @@ static const struct wf_engine_alias aliases[] = {
 
 static const char *const versions[] = {"0.5.23", NULL};
 
-#define OWN(index) (offsetof(struct wf_recipe, own) + (index) * sizeof(uint32_t))
-#define SIZE_KEY(name, field)                                                             \
-    {                                                                                     \
-        name, WF_KEY_SIZE, offsetof(struct wf_recipe, field), 1, WF_WORLD_MAX, NULL, NULL \
-    }
-#define FLAG_KEY(name, index)                           \
-    {                                                   \
-        name, WF_KEY_FLAG, OWN(index), 0, 1, NULL, NULL \
-    }
-#define WORD_KEY(name, index, words)                     \
-    {                                                    \
-        name, WF_KEY_WORD, OWN(index), 0, 0, words, NULL \
-    }
-#define REFUSED_KEY(name, only, why)             \
-    {                                            \
-        name, WF_KEY_REFUSED, 0, 0, 0, why, only \
-    }
-
 /* What stands behind a key in the framework is the option of ServerArgs of the same name (SGLang:
  * server_args.py), unless a comment says otherwise. */
 static const struct wf_engine_key keys[] = {
-    {"version", WF_KEY_VERSION, 0, 0, 0, NULL, NULL},
-    {"dtype", WF_KEY_DTYPE, 0, 0, 0, NULL, NULL},
-    SIZE_KEY("tp", tp),
-    SIZE_KEY("pp", pp),
+    {.name = "version", .kind = WF_KEY_VERSION},
+    {.name = "dtype", .kind = WF_KEY_DTYPE},
+    WF_RANKS_KEY("tp", tp),
+    WF_RANKS_KEY("pp", pp),
     /* dp_size: groups of ranks with an attention of their own; needs dp_attention */
-    {"dp", WF_KEY_SIZE, OWN(WF_SGLANG_DP), 1, WF_WORLD_MAX, NULL, NULL},
-    SIZE_KEY("ep", ep),
-    SIZE_KEY("engines", engines),
-    FLAG_KEY("dp_attention", WF_SGLANG_DP_ATTENTION), /* enable_dp_attention */
-    FLAG_KEY("dp_lm_head", WF_SGLANG_DP_LM_HEAD),     /* enable_dp_lm_head */
+    WF_RANKS_KEY("dp", own[WF_SGLANG_DP]),
+    WF_RANKS_KEY("ep", ep),
+    WF_RANKS_KEY("engines", engines),
+    WF_FLAG_KEY("dp_attention", own[WF_SGLANG_DP_ATTENTION], 0), /* enable_dp_attention */
+    WF_FLAG_KEY("dp_lm_head", own[WF_SGLANG_DP_LM_HEAD], 0),     /* enable_dp_lm_head */
     /* moe_dense_tp_size; 0: as tp */
-    {"moe_dense_tp", WF_KEY_SIZE, OWN(WF_SGLANG_MOE_DENSE_TP), 0, WF_WORLD_MAX, NULL, NULL},
+    WF_SIZE_KEY("moe_dense_tp", own[WF_SGLANG_MOE_DENSE_TP], 0, WF_WORLD_MAX),
     /* ep_num_redundant_experts */
-    {"redundant", WF_KEY_SIZE, OWN(WF_SGLANG_REDUNDANT), 0, WF_SLOTS_MAX, NULL, NULL},
+    WF_SIZE_KEY("redundant", own[WF_SGLANG_REDUNDANT], 0, WF_SLOTS_MAX),
     /* disable_shared_experts_fusion: separate; enforce_shared_experts_fusion: fused */
-    WORD_KEY("shared_experts", WF_SGLANG_SHARED, "auto|separate|fused"),
+    WF_WORD_KEY("shared_experts", own[WF_SGLANG_SHARED], "auto|separate|fused"),
     /* moe_runner_backend */
-    WORD_KEY("moe_backend", WF_SGLANG_MOE_BACKEND,
-             "auto|triton|triton_kernel|deep_gemm|cutlass|flashinfer_cutlass|flashinfer_trtllm|"
-             "flashinfer_trtllm_routed|flashinfer_mxfp4|flashinfer_cutedsl|marlin|aiter"),
+    WF_WORD_KEY("moe_backend", own[WF_SGLANG_MOE_BACKEND],
+                "auto|triton|triton_kernel|deep_gemm|cutlass|flashinfer_cutlass|flashinfer_trtllm|"
+                "flashinfer_trtllm_routed|flashinfer_mxfp4|flashinfer_cutedsl|marlin|aiter"),
     /* moe_a2a_backend */
-    WORD_KEY("a2a", WF_SGLANG_A2A, "none|deepep|mooncake|nixl|mori|megamoe|flashinfer"),
+    WF_WORD_KEY("a2a", own[WF_SGLANG_A2A], "none|deepep|mooncake|nixl|mori|megamoe|flashinfer"),
     /* fp8_gemm_runner_backend */
-    WORD_KEY("fp8_gemm", WF_SGLANG_FP8_GEMM,
-             "auto|triton|deep_gemm|cutlass|flashinfer_trtllm|flashinfer_cutlass|aiter"),
+    WF_WORD_KEY("fp8_gemm", own[WF_SGLANG_FP8_GEMM],
+                "auto|triton|deep_gemm|cutlass|flashinfer_trtllm|flashinfer_cutlass|aiter"),
     /* attention_backend; only trtllm_mha changes a tensor (gpt-oss: the sinks' type) */
-    WORD_KEY("attention", WF_SGLANG_ATTENTION,
-             "auto|trtllm_mha|triton|torch_native|flex_attention|dsa|nsa|cutlass_mla|fa3|fa4|"
-             "flashinfer|flashmla|trtllm_mla|cutedsl_mla|tokenspeed_mla|dual_chunk_flash_attn"),
+    WF_WORD_KEY("attention", own[WF_SGLANG_ATTENTION],
+                "auto|trtllm_mha|triton|torch_native|flex_attention|dsa|nsa|cutlass_mla|fa3|fa4|"
+                "flashinfer|flashmla|trtllm_mla|cutedsl_mla|tokenspeed_mla|dual_chunk_flash_attn"),
     /* post: after the quantisation methods' process_weights_after_loading */
-    WORD_KEY("stage", WF_SGLANG_STAGE, "load|post"),
-    WORD_KEY("capability", WF_SGLANG_CAPABILITY, "sm90|sm100"), /* of the device */
-    WORD_KEY("vision", WF_SGLANG_VISION, "tp|data"),            /* data: mm_enable_dp_encoder */
+    WF_WORD_KEY("stage", own[WF_SGLANG_STAGE], "load|post"),
+    WF_WORD_KEY("capability", own[WF_SGLANG_CAPABILITY], "sm90|sm100"), /* of the device */
+    WF_WORD_KEY("vision", own[WF_SGLANG_VISION], "tp|data"), /* data: mm_enable_dp_encoder */
     /* environment SGLANG_OPT_FUSE_SWIGLU_INTERLEAVED */
-    FLAG_KEY("swiglu_interleaved", WF_SGLANG_SWIGLU_INTERLEAVED),
-    REFUSED_KEY("attn_cp", "1", "attention over several context ranks is not known"),
-    REFUSED_KEY("moe_dp", "1", "several data-parallel groups of experts are not known"),
-    REFUSED_KEY("quant", NULL,
-                "quantisation while loading is not known; weights that were stored "
-                "quantised follow from the config alone"),
-    REFUSED_KEY("placement", NULL, "a placement of experts is a table, given beside the SPEC"),
+    WF_FLAG_KEY("swiglu_interleaved", own[WF_SGLANG_SWIGLU_INTERLEAVED], 0),
+    WF_REFUSED_KEY("attn_cp", "1", "attention over several context ranks is not known"),
+    WF_REFUSED_KEY("moe_dp", "1", "several data-parallel groups of experts are not known"),
+    WF_REFUSED_KEY("quant", NULL,
+                   "quantisation while loading is not known; weights that were stored "
+                   "quantised follow from the config alone"),
+    WF_REFUSED_KEY("placement", NULL, "a placement of experts is a table, given beside the SPEC"),
 };
 
 /* What neither an executed layout nor a rule shows, and what SGLang refuses itself. */

@@ -5,6 +5,7 @@
 #define WEFT_MODELS_ENGINES_SGLANG_H
 
 #include "models/engines/engine.h"
+#include "models/engines/serving.h"
 
 /* Indices into wf_recipe.own; words count from 0 as the table of keys lists them. */
 enum wf_sglang_own {
@@ -199,29 +200,13 @@ enum wf_status wf_sglang_experts(const struct wf_model *model, const struct wf_r
          .extra = E("shared_down"),                                                              \
          .view = "e (i a:8 b:4) (k l:64) -> e k i b a l",                                        \
          .shape = "slots, columns / 64, rows, 64"},                                              \
-        WF_SGLANG_W13("weight_scale_inv", "expert_gate_scale expert_up_scale",                   \
+        WF_SGLANG_W13(WF_SERVING_SCALE, "expert_gate_scale expert_up_scale",                     \
                       E("shared_gate_scale shared_up_scale"), when_ " && !" WF_SGLANG_UP_FIRST), \
-        WF_SGLANG_W13("weight_scale_inv", "expert_up_scale expert_gate_scale",                   \
+        WF_SGLANG_W13(WF_SERVING_SCALE, "expert_up_scale expert_gate_scale",                     \
                       E("shared_up_scale shared_gate_scale"), when_ " && " WF_SGLANG_UP_FIRST),  \
-        WF_SGLANG_W2("weight_scale_inv", "expert_down_scale", E("shared_down_scale"), when_)
+        WF_SGLANG_W2(WF_SERVING_SCALE, "expert_down_scale", E("shared_down_scale"), when_)
 #define WF_SGLANG_NO_EXTRA(parts_) NULL
 #define WF_SGLANG_ONE_EXTRA(parts_) "1: " parts_
-
-#define WF_SGLANG_SHARED_EXPERTS(when_)                                            \
-    {.name = "{dir}gate_up_proj.weight",                                           \
-     .parts = "shared_gate shared_up",                                             \
-     .when = when_,                                                                \
-     .groups = "shared_size",                                                      \
-     .cuts = "0/shared"},                                                          \
-        {.name = "{dir}gate_up_proj.weight_scale_inv",                             \
-         .parts = "shared_gate_scale shared_up_scale",                             \
-         .when = when_,                                                            \
-         .groups = "shared_size",                                                  \
-         .cuts = "0/shared"},                                                      \
-    {                                                                              \
-        .name = "{name}", .parts = "shared_down|shared_down_scale", .when = when_, \
-        .cuts = "1/shared"                                                         \
-    }
 
 /* Whether the shared expert stands in a slot behind the routed ones, for classes that can
  * [models/deepseek_v2.py, glm4_moe.py, glm4_moe_lite.py: determine_num_fused_shared_experts]: by
@@ -232,7 +217,7 @@ enum wf_status wf_sglang_experts(const struct wf_model *model, const struct wf_r
 #define WF_SGLANG_FUSING_EXPERTS(rule)                                    \
     WF_SGLANG_EXPERTS(WF_SGLANG_FUSES(rule), WF_SGLANG_ONE_EXTRA),        \
         WF_SGLANG_EXPERTS("!" WF_SGLANG_FUSES(rule), WF_SGLANG_NO_EXTRA), \
-        WF_SGLANG_SHARED_EXPERTS("!" WF_SGLANG_FUSES(rule))
+        WF_SERVING_SHARED("!" WF_SGLANG_FUSES(rule))
 #define WF_SGLANG_FUSING_REQUIRES(rule)                                                    \
     "(!shared_experts.fused || (ep == 1 && a2a.none)): a fused shared expert with expert " \
     "parallelism is not known|"                                                            \

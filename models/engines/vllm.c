@@ -6,54 +6,41 @@
  * shared experts under sequence parallelism [config/parallel.py: use_sequence_parallel_moe].
  */
 #include <inttypes.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "models/engines/keys.h"
 #include "models/engines/vllm.h"
 
 enum { FP8_BLOCK = 128, FINEST_BLOCK = 32, TRTLLM_BLOCK = 128, CAPABILITY_TRTLLM = 100 };
 
 static const char *const versions[] = {"0.33", NULL};
 
-#define OWN(index) (offsetof(struct wf_recipe, own) + (index) * sizeof(uint32_t))
-#define SIZE(name_, field)                                                               \
-    {                                                                                    \
-        .name = name_, .kind = WF_KEY_SIZE, .offset = offsetof(struct wf_recipe, field), \
-        .normal = 1, .max = WF_WORLD_MAX                                                 \
-    }
-#define WORD(name_, index, words_)                                                \
-    {                                                                             \
-        .name = name_, .kind = WF_KEY_WORD, .offset = OWN(index), .words = words_ \
-    }
-#define REFUSED(name_, why)                                 \
-    {                                                       \
-        .name = name_, .kind = WF_KEY_REFUSED, .words = why \
-    }
-
 static const struct wf_engine_key keys[] = {
     {.name = "version", .kind = WF_KEY_VERSION},
     {.name = "dtype", .kind = WF_KEY_DTYPE},
-    SIZE("tp", tp),
-    SIZE("pp", pp),
-    SIZE("dp", dp),
-    SIZE("ep", ep),
-    SIZE("engines", engines),
+    WF_RANKS_KEY("tp", tp),
+    WF_RANKS_KEY("pp", pp),
+    WF_RANKS_KEY("dp", dp),
+    WF_RANKS_KEY("ep", ep),
+    WF_RANKS_KEY("engines", engines),
     {.name = "partition", .kind = WF_KEY_LAYOUT},
-    {.name = "redundant", .kind = WF_KEY_SIZE, .offset = OWN(WF_VLLM_REDUNDANT), .max = 8192},
-    {.name = "eplb", .kind = WF_KEY_FLAG, .offset = OWN(WF_VLLM_EPLB)},
-    WORD("strategy", WF_VLLM_STRATEGY, "linear|round_robin"),
-    WORD("stage", WF_VLLM_STAGE, "load|post"),
-    WORD("moe_backend", WF_VLLM_MOE_BACKEND, WF_VLLM_MOE_BACKENDS),
-    WORD("deep_gemm", WF_VLLM_DEEP_GEMM, "unsaid|off"),
-    WORD("vision", WF_VLLM_VISION, "tp|data"),
-    {.name = "capability", .kind = WF_KEY_SIZE, .offset = OWN(WF_VLLM_CAPABILITY), .max = 200},
-    REFUSED("placement", "a table of experts is given beside the SPEC, as a file"),
-    REFUSED("quant", "quantising on the way is not there: the config's own quantization_config "
-                     "says what the engine holds"),
-    REFUSED("shared_experts", "vLLM's own rule decides where shared experts stand"),
-    REFUSED("dp_attention", "it is an option of SGLang; vLLM's dp always repeats attention"),
-    REFUSED("moe_dense_tp", "it is an option of SGLang"),
+    WF_SIZE_KEY("redundant", own[WF_VLLM_REDUNDANT], 0, WF_SLOTS_MAX),
+    WF_FLAG_KEY("eplb", own[WF_VLLM_EPLB], 0),
+    WF_WORD_KEY("strategy", own[WF_VLLM_STRATEGY], "linear|round_robin"),
+    WF_WORD_KEY("stage", own[WF_VLLM_STAGE], "load|post"),
+    WF_WORD_KEY("moe_backend", own[WF_VLLM_MOE_BACKEND], WF_VLLM_MOE_BACKENDS),
+    WF_WORD_KEY("deep_gemm", own[WF_VLLM_DEEP_GEMM], "unsaid|off"),
+    WF_WORD_KEY("vision", own[WF_VLLM_VISION], "tp|data"),
+    WF_SIZE_KEY("capability", own[WF_VLLM_CAPABILITY], 0, 200),
+    WF_REFUSED_KEY("placement", NULL, "a table of experts is given beside the SPEC, as a file"),
+    WF_REFUSED_KEY("quant", NULL,
+                   "quantising on the way is not there: the config's own quantization_config "
+                   "says what the engine holds"),
+    WF_REFUSED_KEY("shared_experts", NULL, "vLLM's own rule decides where shared experts stand"),
+    WF_REFUSED_KEY("dp_attention", NULL,
+                   "it is an option of SGLang; vLLM's dp always repeats attention"),
+    WF_REFUSED_KEY("moe_dense_tp", NULL, "it is an option of SGLang"),
 };
 
 /* --- where ranks stand ----------------------------------------------------------------------- */
@@ -310,22 +297,6 @@ static enum wf_status check_experts(const struct wf_model *model, const struct w
     return WF_OK;
 }
 
-/* The first row of a role in the layers that the model has anywhere, or NULL. */
-static const struct wf_param *any_param(const struct wf_model *model, const char *role)
-{
-    for (uint32_t stack = 0; stack < model->family->stack_count; stack++) {
-        uint32_t row = wf_family_find_row(model->family, stack, role, strlen(role));
-        uint32_t members = row == WF_NONE ? 0 : wf_model_stack_count(model, stack);
-        for (uint32_t i = 0; i < members; i++) {
-            uint32_t param = wf_model_param(model, stack, i, row, 0);
-            if (param != WF_NONE) {
-                return &model->params[param];
-            }
-        }
-    }
-    return NULL;
-}
-
 /* Dense linears in block fp8 [layers/quantization/utils/fp8_utils.py: validate_fp8_block_shape]:
  * every share that a rank cuts must be whole blocks, and so must every part of a fused linear but
  * the last. */
@@ -345,7 +316,7 @@ static enum wf_status check_blocks(const struct wf_model *model, const struct wf
                    {"gdn_out", 1, false, false},   {"shared_gate", 0, true, false},
                    {"shared_up", 0, false, false}, {"shared_down", 1, false, false}};
     for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++) {
-        const struct wf_param *param = any_param(model, linears[i].role);
+        const struct wf_param *param = wf_engine_find_param(model, linears[i].role);
         uint64_t cut = linears[i].whole ? 1 : recipe->tp;
         if (!param || param->dtype != WF_DTYPE_F8_E4M3 || (cut == 1 && !linears[i].fused)) {
             continue;
@@ -393,13 +364,13 @@ static enum wf_status check(const struct wf_model *model, const struct wf_recipe
                             "be divided over tp=%" PRIu32,
                             nets, values, recipe->tp);
     }
-    if (recipe->pp > 1 && any_param(model, "vision_qkv")) {
+    if (recipe->pp > 1 && wf_engine_find_param(model, "vision_qkv")) {
         return wf_error_set(error, WF_UNSUPPORTED,
                             "pp=%" PRIu32 " with a vision tower: which stages hold the tower "
                             "depends on vLLM's model runner, and no executed layout shows it",
                             recipe->pp);
     }
-    if (any_param(model, "indexer_k_scale")) {
+    if (wf_engine_find_param(model, "indexer_k_scale")) {
         return wf_error_set(error, WF_UNSUPPORTED,
                             "vLLM keeps the indexer's wk in the model's dtype, joined with "
                             "weights_proj; of an fp8 checkpoint it dequantises it, which is no "

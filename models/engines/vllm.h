@@ -17,6 +17,7 @@
 #define WEFT_MODELS_ENGINES_VLLM_H
 
 #include "models/engines/engine.h"
+#include "models/engines/serving.h"
 
 /* Counted here, because the engine's table needs constants. */
 enum { WF_VLLM_ROWS = 67, WF_VLLM_ALIASES = 8 };
@@ -42,7 +43,7 @@ enum { WF_VLLM_AUTO, WF_VLLM_TRITON, WF_VLLM_FLASHINFER_CUTLASS, WF_VLLM_FLASHIN
     "auto|triton|flashinfer_cutlass|flashinfer_trtllm|deep_gemm|cutlass|marlin"
 enum { WF_VLLM_GEMM_UNSAID, WF_VLLM_GEMM_OFF };
 
-#define WF_VLLM_SCALE "weight_scale_inv"
+#define WF_VLLM_SCALE WF_SERVING_SCALE
 
 /* --- for the exceptions of families ---------------------------------------------------------- */
 
@@ -67,18 +68,7 @@ enum { WF_VLLM_GEMM_UNSAID, WF_VLLM_GEMM_OFF };
     }
 
 /* Whole under sequence parallelism: group "shared" is one rank then. */
-#define WF_VLLM_SHARED                                                                 \
-    {.name = "{dir}gate_up_proj.weight",                                               \
-     .parts = "shared_gate shared_up",                                                 \
-     .groups = "shared_size",                                                          \
-     .cuts = "0/shared"},                                                              \
-        {.name = "{dir}gate_up_proj." WF_VLLM_SCALE,                                   \
-         .parts = "shared_gate_scale shared_up_scale",                                 \
-         .groups = "shared_size",                                                      \
-         .cuts = "0/shared"},                                                          \
-    {                                                                                  \
-        .name = "{name}", .parts = "shared_down|shared_down_scale", .cuts = "1/shared" \
-    }
+#define WF_VLLM_SHARED WF_SERVING_SHARED(NULL)
 
 /* The router in the experts' runner; what it corrects with, where there is such a thing. */
 #define WF_VLLM_ROUTER_ALIAS                       \

@@ -18,7 +18,7 @@
 #include "models/engines/vllm.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
-#define SCALE WF_VLLM_SCALE
+#define SCALE WF_SERVING_SCALE
 
 /* A fused linear that every rank makes from its own shares. */
 #define FUSED(name_, parts_)                                                \
@@ -62,28 +62,8 @@
 #define FINE(role_, rows_, columns_) \
     role_ "(" rows_ " ^ 128, " REPEAT "; " columns_ " ^ 128, " REPEAT ")"
 
-/* Scales of k and v by head where a head is whole blocks, so that few KV heads are repeated with
- * their scales. */
-#define KV_SCALE(role_) role_ "(d % 128 == 0 ? nk : nk * d / 128, d % 128 == 0 ? d / 128 : 1)"
-
-/* Rows of one head of the delta net's q, k and v inside a parameter that holds them one after the
- * other. */
-#define GDN_Q(role_) role_ "(2 * gk * ek + gv * ev@0:gk * ek)"
-#define GDN_K(role_) role_ "(2 * gk * ek + gv * ev@gk * ek:2 * gk * ek)"
-#define GDN_V(role_) role_ "(2 * gk * ek + gv * ev@2 * gk * ek:2 * gk * ek + gv * ev)"
-#define GDN_SCALE_ROWS "(2 * gk * ek + gv * ev) / 128"
-
-/* Q ++ K ++ V as Ling's checkpoints store it: by head, so that few KV heads are repeated. Lightning
- * attention has as many as query heads. */
+/* KV heads of Ling; lightning attention has as many as query heads. */
 #define LING_KV "(linear * nq + !linear * nk)"
-#define LING_HEADS "nq + 2 * " LING_KV
-#define LING_QKV(role_, d_)                                                                 \
-    role_ "(" LING_HEADS "@0:nq, " d_ ") " role_ "(" LING_HEADS "@nq:nq + " LING_KV ", " d_ \
-          ") " role_ "(" LING_HEADS "@nq + " LING_KV ":" LING_HEADS ", " d_ ")"
-/* ... and as the vision tower's do. */
-#define VISION_QKV(role_)                                                      \
-    role_ "(3 * vn@0:vn, vh / vn) " role_ "(3 * vn@vn:2 * vn, vh / vn) " role_ \
-          "(3 * vn@2 * vn:3 * vn, vh / vn)"
 
 const struct wf_engine_row wf_vllm_rows[] = {
     /* Most classes have the embedding on the first stage, and on the last if the head is tied to
@@ -103,9 +83,10 @@ const struct wf_engine_row wf_vllm_rows[] = {
     WHOLE("input_norm|post_norm|attn_out_norm|mlp_out_norm|q_norm|k_norm"),
     FUSED("{dir}qkv_proj.weight", "q k v"),
     FUSED("{dir}qkv_proj.bias", "q_bias k_bias v_bias"),
-    FUSED("{dir}qkv_proj." SCALE, "q_scale " KV_SCALE("k_scale") " " KV_SCALE("v_scale")),
-    FUSED("{name}", LING_QKV("qkv", "d")),
-    FUSED("{name}", LING_QKV("qkv_scale", "d / 128")),
+    FUSED("{dir}qkv_proj." SCALE,
+          "q_scale " WF_SERVING_KV_SCALE("k_scale") " " WF_SERVING_KV_SCALE("v_scale")),
+    FUSED("{name}", WF_SERVING_QKV("qkv", "nq", LING_KV, "d")),
+    FUSED("{name}", WF_SERVING_QKV("qkv_scale", "nq", LING_KV, "d / 128")),
     COLUMNS("o|o_scale"),
     WHOLE("o_bias"),
     ROWS("sinks"),
@@ -231,14 +212,10 @@ const struct wf_engine_row wf_vllm_rows[] = {
     /* Gated delta nets [layers/mamba/gdn/qwen_gdn_linear_attn.py]. Qwen3-Next's checkpoints hold
      * q, k, v, z by head and are cut as they stand. */
     ROWS("gdn_qkvz|gdn_qkvz_scale|gdn_ba|gdn_dt_bias"),
-    FUSED("{dir}in_proj_qkvz.weight",
-          GDN_Q("gdn_qkv") " " GDN_K("gdn_qkv") " " GDN_V("gdn_qkv") " gdn_z"),
-    FUSED("{dir}in_proj_qkvz." SCALE,
-          "gdn_qkv_scale(" GDN_SCALE_ROWS "@0:gk * ek / 128) "
-          "gdn_qkv_scale(" GDN_SCALE_ROWS "@gk * ek / 128:2 * gk * ek / 128) "
-          "gdn_qkv_scale(" GDN_SCALE_ROWS "@2 * gk * ek / 128:" GDN_SCALE_ROWS ") gdn_z_scale"),
+    FUSED("{dir}in_proj_qkvz.weight", WF_SERVING_GDN("gdn_qkv") " gdn_z"),
+    FUSED("{dir}in_proj_qkvz." SCALE, WF_SERVING_GDN_SCALE("gdn_qkv_scale") " gdn_z_scale"),
     FUSED("{dir}in_proj_ba.weight", "gdn_b gdn_a"),
-    FUSED("{name}", GDN_Q("gdn_conv") " " GDN_K("gdn_conv") " " GDN_V("gdn_conv")),
+    FUSED("{name}", WF_SERVING_GDN("gdn_conv")),
     {.name = "{name}", .parts = "gdn_a_log", .cuts = "0/tp", .dtype = "f32"},
     WHOLE("gdn_norm"),
     COLUMNS("gdn_out|gdn_out_scale"),
@@ -247,11 +224,11 @@ const struct wf_engine_row wf_vllm_rows[] = {
     WHOLE("vision_patch|vision_patch_bias|vision_pos"),
     WHOLE("vision_norm1|vision_norm1_bias|vision_norm2|vision_norm2_bias"),
     {.name = "{name}",
-     .parts = VISION_QKV("vision_qkv"),
+     .parts = WF_SERVING_VISION_QKV("vision_qkv"),
      .groups = "vision_size",
      .cuts = "0/vision"},
     {.name = "{name}",
-     .parts = VISION_QKV("vision_qkv_bias"),
+     .parts = WF_SERVING_VISION_QKV("vision_qkv_bias"),
      .groups = "vision_size",
      .cuts = "0/vision"},
     {.name = "{name}",
