@@ -81,7 +81,7 @@ static void part(struct receiver_source *source)
 
 void receiver_source_lose(struct receiver_source *source, enum wf_status status, const char *why)
 {
-    snprintf(source->why, sizeof source->why, "%s", why);
+    snprintf(source->why, sizeof source->why, "%.*s", WF_REASON_MAX - 1, why);
     part(source);
     if (!source->receiver->closing) {
         retry_later(source);
