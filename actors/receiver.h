@@ -179,8 +179,6 @@ void receiver_tell(struct wf_receiver *receiver, struct wf_local_msg *answer);
 /* receiver_staging.c */
 enum wf_status receiver_staging_init(struct wf_receiver *receiver, struct wf_error *error);
 void receiver_staging_fini(struct wf_receiver *receiver);
-/* In place, before the first read of a round: padding never travels. */
-void receiver_write_fills(const struct wf_receiver *receiver);
 void receiver_flip(struct wf_receiver *receiver, const struct wf_local_msg *request);
 void receiver_flipped(struct wf_receiver *receiver); /* the flip batch ended */
 

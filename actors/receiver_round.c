@@ -184,7 +184,8 @@ static void take_grant(struct receiver_source *source, uint64_t slot)
     }
     receiver->granted_ns = receiver_now_ns(receiver);
     if (receiver->rank->options.mode == WF_MODE_IN_PLACE) {
-        receiver_write_fills(receiver);
+        /* Before the first read of a round: padding never travels. */
+        wf_layout_write_fills(receiver->rank->layout, receiver->staged_at);
     }
     receiver->wrote = true;
     start_reads(receiver);

@@ -26,28 +26,6 @@ static enum wf_status make_tables(struct wf_receiver *receiver, struct wf_error 
     return ok ? WF_OK : wf_error_set(error, WF_NO_MEMORY, "no memory for the receiver's tables");
 }
 
-/* Padding never travels: staged, it is written here once and flipped with the rest. */
-void receiver_write_fills(const struct wf_receiver *receiver)
-{
-    const struct wf_layout *layout = receiver->rank->layout;
-    for (uint32_t i = 0; i < layout->piece_count; i++) {
-        const struct wf_piece *piece = &layout->pieces[i];
-        if (piece->kind != WF_PIECE_FILL || receiver->staged_at[piece->tensor] == NULL) {
-            continue;
-        }
-        struct wf_nest nest = wf_layout_nest(layout, i);
-        struct wf_box box = {.dst_offset = nest.tensor_offset,
-                             .elements = wf_nest_elements(&nest),
-                             .axis_count = nest.axis_count};
-        for (uint32_t a = 0; a < nest.axis_count; a++) {
-            box.axes[a].count = nest.axes[a].count;
-            box.axes[a].dst_step = nest.axes[a].tensor_step;
-        }
-        wf_fill_box(&box, receiver->staged_at[piece->tensor], nest.elem_bytes,
-                    (uint8_t)piece->value_rule);
-    }
-}
-
 /* Pool thread. Items are RECEIVER_FLIP_BYTES of a tensor each. */
 static void flip_items(struct wf_batch *batch, uint64_t first, uint64_t count)
 {
@@ -139,7 +117,8 @@ enum wf_status receiver_staging_init(struct wf_receiver *receiver, struct wf_err
         point_at_tensors(receiver, offsets);
     }
     if (status == WF_OK && !is_in_place(receiver)) {
-        receiver_write_fills(receiver);
+        /* Padding never travels: it is written here once and flipped with the rest. */
+        wf_layout_write_fills(receiver->rank->layout, receiver->staged_at);
     }
     free(offsets);
     return status;

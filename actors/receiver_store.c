@@ -213,7 +213,8 @@ static void start_reads(struct receiver_store *store)
                                                          : RECEIVER_STORE_READERS;
     receiver->granted_ns = receiver_now_ns(receiver);
     if (receiver->rank->options.mode == WF_MODE_IN_PLACE) {
-        receiver_write_fills(receiver);
+        /* Before the first read of a round: padding never travels. */
+        wf_layout_write_fills(receiver->rank->layout, receiver->staged_at);
     }
     receiver->wrote = true;
     read_more(store, &store->readers[0]);

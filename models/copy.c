@@ -202,12 +202,17 @@ static void fill_rect(void *user, const struct wf_rect *rect)
     } while (wf_rect_walk_next(&walk, rect));
 }
 
-void wf_fill_box(const struct wf_box *box, void *dst_base, uint32_t elem_bytes, uint8_t byte)
+void wf_fill_nest(const struct wf_nest *nest, void *base, uint8_t byte)
 {
-    struct wf_box dst_only = *box;
-    for (uint32_t a = 0; a < dst_only.axis_count; a++) {
-        dst_only.axes[a].src_step = dst_only.axes[a].dst_step; /* so that all that can be fuses */
+    struct wf_box box = {.dst_offset = nest->tensor_offset,
+                         .elements = wf_nest_elements(nest),
+                         .axis_count = nest->axis_count};
+    for (uint32_t a = 0; a < nest->axis_count; a++) {
+        int64_t step = nest->axes[a].tensor_step;
+        box.axes[a].count = nest->axes[a].count;
+        box.axes[a].src_step = step; /* as dst_step: so that all that can be fuses */
+        box.axes[a].dst_step = step;
     }
-    struct filler filler = {.dst = dst_base, .elem_bytes = elem_bytes, .byte = byte};
-    wf_box_visit(&dst_only, (struct wf_copy_part){0, box->elements}, fill_rect, &filler);
+    struct filler filler = {.dst = base, .elem_bytes = nest->elem_bytes, .byte = byte};
+    wf_box_visit(&box, (struct wf_copy_part){0, box.elements}, fill_rect, &filler);
 }

@@ -46,7 +46,7 @@ uint64_t wf_box_digest(const struct wf_box *box, bool side_dst, const void *base
 void wf_box_source_span(const struct wf_box *box, uint32_t elem_bytes, struct wf_copy_part part,
                         uint64_t *first_out, uint64_t *end_out);
 
-/* Writes the fill byte over a box's dst side. */
-void wf_fill_box(const struct wf_box *box, void *dst_base, uint32_t elem_bytes, uint8_t byte);
+/* Writes the fill byte over a nest's side of the tensor that lies at `base`. */
+void wf_fill_nest(const struct wf_nest *nest, void *base, uint8_t byte);
 
 #endif

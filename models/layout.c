@@ -1,6 +1,7 @@
 /* layout.c - layouts that no table gives, and reading a layout. */
 #include <string.h>
 
+#include "models/copy.h"
 #include "models/layout_private.h"
 
 struct wf_nest wf_layout_nest(const struct wf_layout *layout, uint32_t piece)
@@ -21,4 +22,37 @@ struct wf_nest wf_layout_nest(const struct wf_layout *layout, uint32_t piece)
     nest.axis_count = form->axis_count;
     memcpy(nest.axes, form->axes, sizeof nest.axes);
     return nest;
+}
+
+/* First piece of this tensor or of a later one. */
+static uint32_t lower_bound(const struct wf_layout *layout, uint32_t tensor)
+{
+    uint32_t low = 0, high = layout->piece_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (layout->pieces[middle].tensor < tensor) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+void wf_layout_pieces(const struct wf_layout *layout, uint32_t tensor, uint32_t *first_out,
+                      uint32_t *end_out)
+{
+    *first_out = lower_bound(layout, tensor);
+    *end_out = lower_bound(layout, tensor + 1);
+}
+
+void wf_layout_write_fills(const struct wf_layout *layout, void *const *tensors)
+{
+    for (uint32_t i = 0; i < layout->piece_count; i++) {
+        const struct wf_piece *piece = &layout->pieces[i];
+        if (piece->kind == WF_PIECE_FILL && tensors[piece->tensor] != NULL) {
+            struct wf_nest nest = wf_layout_nest(layout, i);
+            wf_fill_nest(&nest, tensors[piece->tensor], (uint8_t)piece->value_rule);
+        }
+    }
 }

@@ -63,6 +63,11 @@ void wf_layout_free(struct wf_layout *layout);
 
 /* A piece as a nest (its form expanded; elem_bytes from its tensor). */
 struct wf_nest wf_layout_nest(const struct wf_layout *layout, uint32_t piece);
+/* A tensor's pieces: [*first_out, *end_out), all of them beside each other. */
+void wf_layout_pieces(const struct wf_layout *layout, uint32_t tensor, uint32_t *first_out,
+                      uint32_t *end_out);
+/* Writes every fill: tensors[i] is where tensor i lies; NULL: it is left out. */
+void wf_layout_write_fills(const struct wf_layout *layout, void *const *tensors);
 /* Index of a tensor by name or alias, or UINT32_MAX. */
 uint32_t wf_layout_find(const struct wf_layout *layout, const char *name, size_t len);
 

@@ -224,21 +224,6 @@ static bool add_nest(void *user, const struct wf_nest *nest)
     return true;
 }
 
-/* Pieces of a tensor of the whole layout stand together, by tensors. */
-static uint32_t first_piece(const struct wf_layout *whole, uint32_t tensor)
-{
-    uint32_t low = 0, high = whole->piece_count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (whole->pieces[middle].tensor < tensor) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
 /* Elements [begin, begin + count) of a whole tensor, as a tensor of that many. */
 static enum wf_status add_view(struct flattener *f, uint32_t index, uint64_t begin, uint64_t count)
 {
@@ -249,9 +234,9 @@ static enum wf_status add_view(struct flattener *f, uint32_t index, uint64_t beg
         .param_first = begin, .elem_bytes = bytes, .axis_count = 1, .axes = {{count, 1, bytes}}};
     enum wf_status status = WF_OK;
     wf_build_tensor(&f->build, tensor->name, tensor->dtype, 1, &count, tensor->kind);
-    for (uint32_t i = first_piece(whole, index);
-         i < whole->piece_count && whole->pieces[i].tensor == index && count > 0 && status == WF_OK;
-         i++) {
+    uint32_t first, end;
+    wf_layout_pieces(whole, index, &first, &end);
+    for (uint32_t i = first; i < end && count > 0 && status == WF_OK; i++) {
         struct wf_nest nest = wf_layout_nest(whole, i);
         f->param = whole->pieces[i].param;
         f->value = whole->pieces[i].value_rule;
@@ -267,8 +252,9 @@ static void add_whole(struct flattener *f, uint32_t index)
     const struct wf_tensor *tensor = &whole->tensors[index];
     wf_build_tensor(&f->build, tensor->name, tensor->dtype, tensor->ndim, tensor->shape,
                     tensor->kind);
-    for (uint32_t i = first_piece(whole, index);
-         i < whole->piece_count && whole->pieces[i].tensor == index; i++) {
+    uint32_t first, end;
+    wf_layout_pieces(whole, index, &first, &end);
+    for (uint32_t i = first; i < end; i++) {
         struct wf_nest nest = wf_layout_nest(whole, i);
         wf_build_piece(&f->build, whole->pieces[i].param, &nest, whole->pieces[i].value_rule);
     }

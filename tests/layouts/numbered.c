@@ -147,7 +147,7 @@ static uint64_t number_of(uint32_t param, uint64_t element, enum wf_dtype dtype)
 
 struct held {
     const struct wf_layout *layout;
-    unsigned char **tensors;
+    void **tensors;
     uint8_t **marks; /* one an element: how often something was there */
 };
 
@@ -396,29 +396,8 @@ static void set_numbers(const struct held *held)
         struct walk walk = walk_nest(&nest);
         do {
             uint64_t number = number_of(piece->param, walk.first, dtype);
-            memcpy(held->tensors[piece->tensor] + walk.second, &number, nest.elem_bytes);
+            memcpy((char *)held->tensors[piece->tensor] + walk.second, &number, nest.elem_bytes);
         } while (walk_on(&walk));
-    }
-}
-
-static void write_fills(const struct held *held)
-{
-    const struct wf_layout *layout = held->layout;
-    for (uint32_t i = 0; i < layout->piece_count; i++) {
-        const struct wf_piece *piece = &layout->pieces[i];
-        if (piece->kind != WF_PIECE_FILL) {
-            continue;
-        }
-        struct wf_nest nest = wf_layout_nest(layout, i);
-        struct wf_box box = {.dst_offset = nest.tensor_offset,
-                             .elements = wf_nest_elements(&nest),
-                             .axis_count = nest.axis_count};
-        for (uint32_t a = 0; a < nest.axis_count; a++) {
-            box.axes[a].count = nest.axes[a].count;
-            box.axes[a].dst_step = nest.axes[a].tensor_step;
-        }
-        wf_fill_box(&box, held->tensors[piece->tensor], nest.elem_bytes,
-                    (uint8_t)piece->value_rule);
     }
 }
 
@@ -456,8 +435,8 @@ static bool check_piece(const struct numbered *world, uint32_t member, const str
     do {
         uint64_t at = walk.second / nest.elem_bytes;
         number = data ? number_of(piece->param, walk.first, dtype) : number;
-        bool right =
-            memcmp(held->tensors[piece->tensor] + walk.second, &number, nest.elem_bytes) == 0;
+        bool right = memcmp((char *)held->tensors[piece->tensor] + walk.second, &number,
+                            nest.elem_bytes) == 0;
         if (!right || held->marks[piece->tensor][at] != data) {
             char what[128];
             snprintf(what, sizeof what, "%s, written %u times", right ? "right" : "wrong",
@@ -481,14 +460,14 @@ static bool member_moves(const struct numbered *world, const struct wf_plan *pla
             copy_op(&edge->ops[o], &src[edge->src_rank], &held);
         }
     }
-    write_fills(&held);
+    wf_layout_write_fills(layout, held.tensors);
     for (uint32_t i = 0; i < layout->piece_count && good; i++) {
         good = check_piece(world, member, &held, i, wrong);
     }
     for (uint32_t t = 0; t < layout->tensor_count && good; t++) {
         const struct wf_tensor *tensor = &layout->tensors[t];
         for (uint64_t i = 0; i < tensor->bytes && tensor->kind != WF_TENSOR_WEIGHTS && good; i++) {
-            if (held.tensors[t][i] != SENTINEL) {
+            if (((unsigned char *)held.tensors[t])[i] != SENTINEL) {
                 good = complain(world, member, t, i, "written though nothing belongs here", wrong);
             }
         }

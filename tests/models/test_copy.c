@@ -247,7 +247,7 @@ Test(copy, an_empty_part_touches_nothing)
 
 /* --- fill ------------------------------------------------------------------------------------ */
 
-Test(copy, fill_writes_its_box_and_nothing_else)
+Test(copy, fill_writes_its_nest_and_nothing_else)
 {
     uint64_t state = 42;
     struct rooms rooms = make_rooms(&state);
@@ -261,7 +261,12 @@ Test(copy, fill_writes_its_box_and_nothing_else)
         for (uint64_t e = 0; e < box.elements; e++) {
             memset(rooms.expected + offset_at(&box, e, true), 127, bytes);
         }
-        wf_fill_box(&box, rooms.dst, bytes, 127);
+        struct wf_nest nest = {
+            .tensor_offset = box.dst_offset, .elem_bytes = bytes, .axis_count = box.axis_count};
+        for (uint32_t a = 0; a < box.axis_count; a++) {
+            nest.axes[a] = (struct wf_axis){box.axes[a].count, 0, box.axes[a].dst_step};
+        }
+        wf_fill_nest(&nest, rooms.dst, 127);
         cr_expect(memcmp(rooms.dst, rooms.expected, ROOM) == 0, "box %u", i);
     }
     free_rooms(&rooms);

@@ -142,7 +142,7 @@ static enum wf_status match_stored(struct matcher *m, uint32_t file, uint32_t st
     enum wf_status status =
         match_tensor(m, file, tensor, wanted->ndim, wanted->shape, wanted->dtype, error);
     uint32_t first = 0, end = 0;
-    wf_stored_pieces(layout, stored, &first, &end);
+    wf_layout_pieces(layout, stored, &first, &end);
     for (uint32_t i = first; i < end && status == WF_OK; i++) {
         const struct wf_piece *piece = &layout->pieces[i];
         bool run = piece->form == 0;

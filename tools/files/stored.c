@@ -22,28 +22,6 @@ enum wf_status wf_stored_layout(const struct wf_model *model, struct wf_layout *
     return status == WF_OK ? wf_layout_derive(model, &recipe, 0, layout_out, error) : status;
 }
 
-/* First piece of this tensor or of a later one. */
-static uint32_t lower_bound(const struct wf_layout *layout, uint32_t tensor)
-{
-    uint32_t low = 0, high = layout->piece_count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (layout->pieces[middle].tensor < tensor) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
-void wf_stored_pieces(const struct wf_layout *layout, uint32_t tensor, uint32_t *first_out,
-                      uint32_t *end_out)
-{
-    *first_out = lower_bound(layout, tensor);
-    *end_out = lower_bound(layout, tensor + 1);
-}
-
 uint64_t wf_stored_byte(const struct wf_nest *nest, uint64_t element)
 {
     uint64_t rest = element - nest->param_first, byte = nest->tensor_offset;
@@ -134,7 +112,7 @@ enum wf_status wf_stored_known(const struct wf_model *model, const struct wf_lay
     uint32_t first = 0, end = 0;
     uint64_t at = 0;
     enum wf_status status = WF_OK;
-    wf_stored_pieces(layout, tensor, &first, &end);
+    wf_layout_pieces(layout, tensor, &first, &end);
     while (first < end && status == WF_OK) {
         struct wf_nest nest = wf_layout_nest(layout, first);
         uint64_t to = wf_stored_end(&nest);

@@ -13,9 +13,6 @@
  * that are packed in a way that no table says. */
 enum wf_status wf_stored_layout(const struct wf_model *model, struct wf_layout **layout_out,
                                 struct wf_error *error);
-/* Pieces of a tensor: [*first_out, *end_out). */
-void wf_stored_pieces(const struct wf_layout *layout, uint32_t tensor, uint32_t *first_out,
-                      uint32_t *end_out);
 /* Byte of an element of a piece's parameter inside the tensor. */
 uint64_t wf_stored_byte(const struct wf_nest *nest, uint64_t element);
 /* Byte behind the last one that a piece shows. */

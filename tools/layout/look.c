@@ -3,21 +3,6 @@
 
 #include <string.h>
 
-/* First piece of a tensor, pieces being sorted by tensor. */
-static uint32_t first_piece(const struct wf_layout *layout, uint32_t tensor)
-{
-    uint32_t low = 0, high = layout->piece_count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (layout->pieces[middle].tensor < tensor) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
 /* Axes from the largest tensor step to the smallest: the digits of a place in the tensor. */
 static void sort_by_tensor_step(struct wf_nest *nest)
 {
@@ -61,8 +46,9 @@ bool wf_layout_look(const struct wf_layout *layout, uint32_t tensor, uint64_t in
                     struct wf_look *look_out)
 {
     uint64_t offset = index * wf_dtype_bytes(layout->tensors[tensor].dtype);
-    for (uint32_t i = first_piece(layout, tensor);
-         i < layout->piece_count && layout->pieces[i].tensor == tensor; i++) {
+    uint32_t first, end;
+    wf_layout_pieces(layout, tensor, &first, &end);
+    for (uint32_t i = first; i < end; i++) {
         struct wf_nest nest = wf_layout_nest(layout, i);
         const struct wf_piece *piece = &layout->pieces[i];
         bool fill = piece->kind == WF_PIECE_FILL;
@@ -79,8 +65,9 @@ bool wf_layout_look(const struct wf_layout *layout, uint32_t tensor, uint64_t in
 uint64_t wf_layout_covered(const struct wf_layout *layout, uint32_t tensor)
 {
     uint64_t elements = 0;
-    for (uint32_t i = first_piece(layout, tensor);
-         i < layout->piece_count && layout->pieces[i].tensor == tensor; i++) {
+    uint32_t first, end;
+    wf_layout_pieces(layout, tensor, &first, &end);
+    for (uint32_t i = first; i < end; i++) {
         struct wf_nest nest = wf_layout_nest(layout, i);
         elements += wf_nest_elements(&nest);
     }
