@@ -2,7 +2,6 @@
 #include "tests/tools/folder.h"
 
 #include <criterion/criterion.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 
 #include "models/safetensors.h"
 #include "tools/files/checkpoint.h"
+#include "tools/files/io.h"
 #include "tools/files/known_values.h"
 
 enum { TENSORS_MAX = 200 };
@@ -21,17 +21,9 @@ void folder_make(char path[FOLDER_PATH_MAX])
     cr_assert_not_null(mkdtemp(path), "cannot make %s", path);
 }
 
-static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *at)
-{
-    (void)info;
-    (void)kind;
-    (void)at;
-    return remove(path);
-}
-
 void folder_remove(const char *path)
 {
-    nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    wf_folder_remove(path);
 }
 
 const char *folder_join(char out[2 * FOLDER_PATH_MAX], const char *folder, const char *name)

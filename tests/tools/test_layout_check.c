@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tools/files/io.h"
 #include "tools/layout/check.h"
 
 #define REAL "tests/golden/real/"
@@ -72,18 +73,6 @@ static struct copy copy_case(const char *name)
     }
     closedir(folder);
     return copy;
-}
-
-static void remove_case(const struct copy *copy)
-{
-    char path[512];
-    DIR *folder = opendir(copy->path);
-    for (struct dirent *entry; folder && (entry = readdir(folder));) {
-        snprintf(path, sizeof path, "%s/%s", copy->path, entry->d_name);
-        unlink(path);
-    }
-    closedir(folder);
-    rmdir(copy->path);
 }
 
 /* Replaces the first `old` of a file by `new`, or the whole content where `old` is NULL. */
@@ -370,7 +359,7 @@ Test(layout_check, a_changed_copy_fails_and_the_place_is_named)
         struct copy copy = copy_case(changed_rows[i].name);
         edit(&copy, changed_rows[i].file, changed_rows[i].old, changed_rows[i].new);
         expect_failure(changed_rows[i].title, &copy, changed_rows[i].fragments);
-        remove_case(&copy);
+        wf_folder_remove(copy.path);
     }
 }
 
@@ -435,7 +424,7 @@ Test(layout_check, hostile_fixtures_give_a_sentence)
             wf_case_check(copy.path, NULL, &result);
             cr_expect(result.ok, "%s: %s", rows[i].title, result.difference.text);
         }
-        remove_case(&copy);
+        wf_folder_remove(copy.path);
     }
 }
 
@@ -461,7 +450,7 @@ Test(layout_check, folders_that_are_no_case_are_refused_with_a_reason)
     unlink(path);
     wf_case_check(copy.path, NULL, &result);
     cr_expect(result.ok && !result.refused && result.kind == WF_CASE_ORACLE);
-    remove_case(&copy);
+    wf_folder_remove(copy.path);
     copy = copy_case("megatron-qwen3-tp2");
     snprintf(path, sizeof path, "%s/rank_00.tsv", copy.path);
     unlink(path);
@@ -469,5 +458,5 @@ Test(layout_check, folders_that_are_no_case_are_refused_with_a_reason)
     wf_case_check(copy.path, NULL, &result);
     cr_expect(!result.ok && strstr(result.difference.text, "rank_00.tsv"), "%s",
               result.difference.text);
-    remove_case(&copy);
+    wf_folder_remove(copy.path);
 }

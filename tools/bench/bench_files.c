@@ -1,7 +1,6 @@
 /* bench_files.c - a version as a folder: written durably, and read with proof, each beside the same
  * bytes as one plain file in the same folder. */
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,12 +138,6 @@ static double read_plain(void *context)
     return good ? result : -1;
 }
 
-static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *at)
-{
-    (void)info, (void)kind, (void)at;
-    return remove(path);
-}
-
 static enum wf_status prepare(struct files *f, struct wf_error *error)
 {
     const char *base = getenv("TMPDIR");
@@ -199,7 +192,7 @@ enum wf_status wf_bench_files(struct wf_bench *bench, struct wf_error *error)
         status = wf_bench_case(bench, &cases[i], &files, error);
     }
     if (files.place[0] != '\0') {
-        nftw(files.place, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+        wf_folder_remove(files.place);
     }
     wf_version_store_free(files.store);
     free(files.tensors);

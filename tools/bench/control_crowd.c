@@ -6,7 +6,6 @@
  */
 #include "tools/bench/control_crowd.h"
 
-#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -20,6 +19,7 @@
 #include "actors/meta_client_internal.h"
 #include "actors/meta_server.h"
 #include "tools/bench/bench.h"
+#include "tools/files/io.h"
 
 enum { STEPS_MAX = 16, QUIESCED = 0x3f0 };
 #define GIVE_UP_NS UINT64_C(300000000000)
@@ -441,18 +441,6 @@ static void *run_server(void *argument)
 
 /* --- one run ------------------------------------------------------------------------------------
  */
-static void remove_folder(const char *folder)
-{
-    DIR *entries = opendir(folder);
-    for (struct dirent *each; entries != NULL && (each = readdir(entries)) != NULL;) {
-        unlinkat(dirfd(entries), each->d_name, 0); /* not . and .. */
-    }
-    if (entries != NULL) {
-        closedir(entries);
-    }
-    rmdir(folder);
-}
-
 static enum wf_status make_crowd(struct crowd *crowd, struct wf_error *error)
 {
     enum wf_status status =
@@ -542,7 +530,7 @@ enum wf_status control_crowd_run(uint32_t ranks, unsigned rounds, struct control
     if (crowd->loop != NULL) {
         free_server(crowd);
     }
-    remove_folder(crowd->folder);
+    wf_folder_remove(crowd->folder);
     wf_model_free(crowd->model);
     pthread_mutex_destroy(&crowd->loop_lock);
     free(crowd);

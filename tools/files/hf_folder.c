@@ -47,8 +47,7 @@ static int compare_names(const void *a, const void *b)
 static enum wf_status nothing_found(int folder_fd, const char *path, struct wf_error *error)
 {
     char found[NAME_MAX + 1] = "";
-    int copy = dup(folder_fd);
-    DIR *entries = copy >= 0 ? fdopendir(copy) : NULL;
+    DIR *entries = wf_folder_entries(folder_fd, ".");
     for (struct dirent *entry; entries != NULL && (entry = readdir(entries)) != NULL;) {
         const char *dot = strrchr(entry->d_name, '.');
         if (dot != NULL &&
@@ -60,8 +59,6 @@ static enum wf_status nothing_found(int folder_fd, const char *path, struct wf_e
     }
     if (entries != NULL) {
         closedir(entries);
-    } else if (copy >= 0) {
-        close(copy);
     }
     return wf_error_set(error, WF_NOT_FOUND, "%s has neither %s nor %s%s%s%s", path, WF_HF_SINGLE,
                         WF_HF_INDEX, found[0] != '\0' ? "; there is " : "", found,

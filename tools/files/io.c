@@ -1,10 +1,12 @@
-/* io.c - opens and reads regular files by pread, refusing everything else. */
+/* io.c - folders; opens and reads regular files by pread, refusing everything else. */
 #include "tools/files/io.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,6 +21,57 @@ enum wf_status wf_folder_open(const char *path, int *fd_out, struct wf_error *er
     }
     *fd_out = fd;
     return WF_OK;
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+enum wf_status wf_folder_make(const char *path, mode_t mode, struct wf_error *error)
+{
+    char partial[PATH_MAX];
+    size_t len = strlen(path);
+    if (len >= sizeof partial) {
+        return wf_error_set(error, WF_INVALID, "the path %.100s... is too long", path);
+    }
+    for (size_t i = 1; i <= len; i++) {
+        if (path[i] == '/' || path[i] == '\0') {
+            memcpy(partial, path, i);
+            partial[i] = '\0';
+            int why = mkdir(partial, mode) != 0 ? errno : 0;
+            if (why != 0 && !is_folder(partial)) {
+                return wf_error_set(error, WF_IO, "cannot make the folder %s: %s", partial,
+                                    strerror(why));
+            }
+        }
+    }
+    return WF_OK;
+}
+
+DIR *wf_folder_entries(int folder_fd, const char *name)
+{
+    int fd = openat(folder_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    DIR *entries = fd >= 0 ? fdopendir(fd) : NULL;
+    if (entries == NULL && fd >= 0) {
+        close(fd);
+    }
+    return entries;
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *at)
+{
+    (void)info;
+    (void)kind;
+    (void)at;
+    return remove(path);
+}
+
+void wf_folder_remove(const char *path)
+{
+    enum { OPEN_AT_ONCE = 16 };
+    nftw(path, remove_one, OPEN_AT_ONCE, FTW_DEPTH | FTW_PHYS);
 }
 
 static enum wf_status check_regular(const struct stat *info, const char *name,

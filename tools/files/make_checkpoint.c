@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "models/config.h"
@@ -274,13 +273,9 @@ static bool is_stray(const struct maker *m, const char *name)
 
 static enum wf_status settle_strays(const struct maker *m, int folder_fd, struct wf_error *error)
 {
-    int copy = openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *entries = copy >= 0 ? fdopendir(copy) : NULL;
+    DIR *entries = wf_folder_entries(folder_fd, ".");
     enum wf_status status = WF_OK;
     if (entries == NULL) {
-        if (copy >= 0) {
-            close(copy);
-        }
         return wf_error_set(error, WF_IO, "cannot read the folder %s: %s", m->options->folder,
                             strerror(errno));
     }
@@ -434,27 +429,6 @@ static enum wf_status do_all(struct maker *m, int folder_fd, const char *index, 
     return status;
 }
 
-/* mkdir -p */
-static enum wf_status make_folder(const char *path, struct wf_error *error)
-{
-    char partial[PATH_MAX];
-    size_t len = strlen(path);
-    if (len >= sizeof partial) {
-        return wf_error_set(error, WF_INVALID, "the path %.100s... is too long", path);
-    }
-    for (size_t i = 1; i <= len; i++) {
-        if (path[i] == '/' || path[i] == '\0') {
-            memcpy(partial, path, i);
-            partial[i] = '\0';
-            if (mkdir(partial, 0777) != 0 && errno != EEXIST && errno != EISDIR) {
-                return wf_error_set(error, WF_IO, "cannot make the folder %s: %s", partial,
-                                    strerror(errno));
-            }
-        }
-    }
-    return WF_OK;
-}
-
 /* With --force the old config goes first: old weights must not stand under the new one, nor the
  * reverse, if we are stopped in between. */
 static enum wf_status write_all(struct maker *m, int folder_fd, const char *index,
@@ -486,7 +460,7 @@ enum wf_status wf_make_checkpoint(const struct wf_make_options *options,
     if (status == WF_OK && options->shards > 1) {
         status = make_index(&m, &index, error);
     }
-    status = status != WF_OK ? status : make_folder(options->folder, error);
+    status = status != WF_OK ? status : wf_folder_make(options->folder, 0777, error);
     status = status != WF_OK ? status : wf_folder_open(options->folder, &folder_fd, error);
     status = status != WF_OK ? status : write_all(&m, folder_fd, index, error);
     if (folder_fd >= 0) {

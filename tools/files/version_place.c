@@ -45,20 +45,9 @@ bool wf_version_parse(const char *text, struct wf_version *version_out)
 }
 
 /* --- removing --------------------------------------------------------------------------------- */
-/* A descriptor of its own for readdir, which would move the given one's place. */
-static DIR *open_entries(int folder_fd, const char *name)
-{
-    int fd = openat(folder_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    DIR *entries = fd >= 0 ? fdopendir(fd) : NULL;
-    if (entries == NULL && fd >= 0) {
-        close(fd);
-    }
-    return entries;
-}
-
 enum wf_status wf_version_place_remove(int place_fd, const char *name, struct wf_error *error)
 {
-    DIR *entries = open_entries(place_fd, name);
+    DIR *entries = wf_folder_entries(place_fd, name);
     if (entries == NULL && (errno == ELOOP || errno == ENOTDIR)) { /* somebody's link to one */
         return unlinkat(place_fd, name, 0) == 0 ? WF_OK
                                                 : wf_version_failed("removing", name, error);
@@ -149,7 +138,7 @@ static bool is_left_over(const char *name)
 static enum wf_status clear_left_overs(int place_fd, const struct wf_version_notes *notes,
                                        struct wf_error *error)
 {
-    DIR *entries = open_entries(place_fd, ".");
+    DIR *entries = wf_folder_entries(place_fd, ".");
     if (entries == NULL) {
         return wf_version_failed("reading", "the folder of versions", error);
     }
@@ -202,7 +191,7 @@ enum wf_status wf_version_place_list(int place_fd, struct wf_version **versions_
 {
     struct wf_version *versions = NULL, version;
     uint32_t count = 0;
-    DIR *entries = open_entries(place_fd, ".");
+    DIR *entries = wf_folder_entries(place_fd, ".");
     if (entries == NULL) {
         return wf_version_failed("reading", "the folder of versions", error);
     }

@@ -54,7 +54,7 @@ static enum wf_status check_rank(struct wf_checker *c, uint32_t rank)
 /* A file of a rank that the recipe does not have says that the sizes are wrong. */
 static enum wf_status check_no_more_ranks(struct wf_checker *c, uint32_t world)
 {
-    DIR *folder = fdopendir(dup(c->folder));
+    DIR *folder = wf_folder_entries(c->folder, ".");
     if (!folder) {
         return wf_error_set(c->error, WF_IO, "cannot list the folder: %s", strerror(errno));
     }
@@ -137,7 +137,7 @@ static bool has_file(const struct wf_checker *c, const char *name)
 static bool is_inventory(const struct wf_checker *c)
 {
     static const char begin[] = "# where, pattern, shape";
-    DIR *folder = fdopendir(dup(c->folder));
+    DIR *folder = wf_folder_entries(c->folder, ".");
     bool found = false;
     for (struct dirent *entry; folder && !found && (entry = readdir(folder));) {
         size_t len = strlen(entry->d_name), text_len = 0;

@@ -13,6 +13,7 @@
 #include "models/engines/engine.h"
 #include "models/layout.h"
 #include "tools/files/checkpoint.h"
+#include "tools/files/io.h"
 #include "tools/files/make_checkpoint.h"
 #include "tools/run/placement.h"
 
@@ -71,15 +72,15 @@ static void show_making(void *user, uint64_t bytes_done, uint64_t bytes_total)
     }
 }
 
-/* mkdir -p of the folder's parents. */
 static void make_parents(const char *folder)
 {
+    struct wf_error ignored;
     char path[WF_PATH_MAX];
     snprintf(path, sizeof path, "%s", folder);
-    for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+    char *slash = strrchr(path, '/');
+    if (slash != NULL) {
         *slash = '\0';
-        mkdir(path, 0777);
-        *slash = '/';
+        wf_folder_make(path, 0777, &ignored);
     }
 }
 

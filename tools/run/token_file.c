@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "models/hash.h"
+#include "tools/files/io.h"
 
 #define NOTE_END ".server"
 enum { NOTE_BYTES_MAX = WF_JOB_NAME_MAX + WF_ADDRESS_MAX + 8, SCOPE_TEXT = 160 };
@@ -116,29 +117,19 @@ static bool folder_name(char out[WF_PATH_MAX])
     return true;
 }
 
-/* Each folder on the way that is not there yet. */
-static void make_folders(char *path)
-{
-    for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(path, 0700);
-        *slash = '/';
-    }
-    mkdir(path, 0700);
-}
-
 enum wf_status wf_run_folder(char folder[WF_PATH_MAX], struct wf_error *error)
 {
     struct stat info;
+    struct wf_error ignored; /* what can be done about it is said below */
     if (!folder_name(folder)) {
         return wf_error_set(error, WF_INVALID,
                             "the run folder's path is too long; set WEFT_CACHE "
                             "to a shorter one");
     }
-    make_folders(folder);
+    wf_folder_make(folder, 0700, &ignored);
     if (access(folder, W_OK) != 0 && getenv("WEFT_CACHE") == NULL) {
         fallback_name(folder); /* a home that cannot be written is common in containers */
-        make_folders(folder);
+        wf_folder_make(folder, 0700, &ignored);
     }
     if (stat(folder, &info) != 0 || !S_ISDIR(info.st_mode)) {
         return wf_error_set(error, WF_IO,
