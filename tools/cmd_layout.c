@@ -319,8 +319,9 @@ int wf_cmd_layout(int argc, char **argv)
             "derives the layouts of each DIR from its case.json and compares them with what the "
             "framework really made; one line a case, exit status 1 if one differs or is "
             "refused. detect: finds family, config and parallel sizes from the names and shapes "
-            "of dumps (safetensors files or lines of name, dtype and shape; each FILE is a rank, "
-            "a DIR holds rank_NN.tsv or the shards of one rank), or lists what fits alike. family: "
+            "of dumps (safetensors files, torch .pt files or lines of name, dtype and shape; each "
+            "FILE is a rank, a DIR holds rank_NN files or the shards of one rank), or lists what "
+            "fits alike. family: "
             "prints a family's table as a family file, from which another can be made.",
     };
     struct arguments arguments = {0};

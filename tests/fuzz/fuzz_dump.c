@@ -3,18 +3,18 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "tools/layout/dump.h"
+#include "tools/files/dump.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct wf_dump dump = {0};
+    struct wf_dump_rank dump = {0};
     struct wf_error error = {0};
     char *text = malloc(size + 1); /* of its own, so that a step beyond its end is seen */
     WF_ASSERT(text != NULL);
     memcpy(text, data, size);
-    enum wf_status status = wf_dump_parse(text, size, size, &dump, &error);
+    enum wf_status status = wf_dump_rank_parse(&dump, text, size, size, &error);
     if (status == WF_OK) {
-        status = wf_dump_sort(&dump, &error);
+        status = wf_dump_rank_sort(&dump, &error);
     }
     WF_ASSERT(status == WF_OK || error.text[0] != '\0');
     for (uint32_t i = 0; i < dump.count && status == WF_OK; i++) {
@@ -24,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
         WF_ASSERT(i == 0 || strcmp(dump.tensors[i - 1].name, dump.tensors[i].name) < 0);
     }
-    wf_dump_fini(&dump);
+    wf_dump_rank_fini(&dump);
     free(text);
     return 0;
 }

@@ -65,15 +65,15 @@ Test(detect, dumps_are_checked)
         {"a name twice", "a\tbfloat16\t4\na\tbfloat16\t4\n", WF_INVALID, "twice"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct wf_dump dump = {0};
+        struct wf_dump_rank dump = {0};
         struct wf_error error = {0};
         size_t len = strlen(rows[i].text);
-        enum wf_status status = wf_dump_parse(rows[i].text, len, len, &dump, &error);
-        status = status == WF_OK ? wf_dump_sort(&dump, &error) : status;
+        enum wf_status status = wf_dump_rank_parse(&dump, rows[i].text, len, len, &error);
+        status = status == WF_OK ? wf_dump_rank_sort(&dump, &error) : status;
         cr_expect_eq(status, rows[i].status, "%s: %s", rows[i].name, error.text);
         cr_expect(rows[i].fragment == NULL || strstr(error.text, rows[i].fragment), "%s: %s",
                   rows[i].name, error.text);
-        wf_dump_fini(&dump);
+        wf_dump_rank_fini(&dump);
     }
 }
 
@@ -82,16 +82,16 @@ Test(detect, a_safetensors_header_is_a_dump)
     static const char json[] =
         "{\"a.weight\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[0,12]}}";
     char file[256] = {(char)(sizeof json - 1)};
-    struct wf_dump dump = {0};
+    struct wf_dump_rank dump = {0};
     struct wf_error error = {0};
     memcpy(file + 8, json, sizeof json - 1);
     size_t len = 8 + sizeof json - 1;
-    cr_assert_eq(wf_dump_parse(file, len, len + 12, &dump, &error), WF_OK, "%s", error.text);
+    cr_assert_eq(wf_dump_rank_parse(&dump, file, len, len + 12, &error), WF_OK, "%s", error.text);
     cr_assert_eq(dump.count, 1);
     cr_expect_str_eq(dump.tensors[0].name, "a.weight");
     cr_expect(dump.tensors[0].ndim == 2 && dump.tensors[0].shape[1] == 3);
-    wf_dump_fini(&dump);
-    cr_expect_neq(wf_dump_parse(file, len - 1, len + 12, &dump, &error), WF_OK);
+    wf_dump_rank_fini(&dump);
+    cr_expect_neq(wf_dump_rank_parse(&dump, file, len - 1, len + 12, &error), WF_OK);
     cr_expect(error.text[0] != '\0');
-    wf_dump_fini(&dump);
+    wf_dump_rank_fini(&dump);
 }

@@ -83,6 +83,13 @@ enum wf_status wf_dump_open(const char *folder, const struct wf_dump_options *op
                             struct wf_dump *dump, struct wf_error *error);
 void wf_dump_close(struct wf_dump *dump);
 
+/* Names in a folder of the files of ranks 0, 1, ...: rank_NN.safetensors, .pt or .tsv. Gives
+ * *names_out (free each and the list) and *count_out: 0 where there are none. INVALID: a rank that
+ * has two; NOT_FOUND: one that has none though a later one has. */
+enum wf_status wf_dump_rank_files(const char *folder, char ***names_out, uint32_t *count_out,
+                                  struct wf_error *error);
+void wf_dump_rank_files_free(char **names, uint32_t count);
+
 /* --- one rank -------------------------------------------------------------------------------- */
 
 /* Adds the tensors of a file (safetensors, .pt or lines, told apart by the first bytes) to *rank:

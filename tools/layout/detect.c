@@ -15,7 +15,7 @@
 enum { NEAREST_MAX = 8 /* families and engines that are tried, those of the nearest names */ };
 
 struct detector {
-    const struct wf_dump *dumps;
+    const struct wf_dump_rank *dumps;
     uint32_t count;
     const struct wf_family *const *families;
     struct wf_seen seen;
@@ -31,7 +31,7 @@ static int by_tensor_name(const void *key, const void *member)
 }
 
 /* The layout's tensors are the dump's: all that are written must be there, and nothing else. */
-static bool same_tensors(const struct wf_dump *dump, const struct wf_layout *layout)
+static bool same_tensors(const struct wf_dump_rank *dump, const struct wf_layout *layout)
 {
     uint32_t found = 0;
     for (uint32_t t = 0; t < layout->tensor_count; t++) {
@@ -272,7 +272,7 @@ static enum wf_status try_all(struct detector *d, struct wf_error *error)
     return WF_OK;
 }
 
-enum wf_status wf_detect(const struct wf_dump *dumps, uint32_t count,
+enum wf_status wf_detect(const struct wf_dump_rank *dumps, uint32_t count,
                          const struct wf_family *const *families, struct wf_detected *out,
                          struct wf_error *error)
 {

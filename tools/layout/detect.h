@@ -15,7 +15,7 @@
 #include "models/families/family.h"
 #include "models/recipe.h"
 #include "runtime/status.h"
-#include "tools/layout/dump.h"
+#include "tools/files/dump.h"
 
 enum {
     WF_DETECT_FITS_MAX = 64,
@@ -41,10 +41,10 @@ struct wf_detected {
     char nearest[512];
 };
 
-/* `dumps` are those of ranks 0, 1, ... of one group (sorted, wf_dump_sort); a single one may be any
- * group's rank 0. `families` are further families (NULL-terminated) or NULL. INVALID if there is
- * nothing to detect in. Free with wf_detected_fini. */
-enum wf_status wf_detect(const struct wf_dump *dumps, uint32_t count,
+/* `dumps` are those of ranks 0, 1, ... of one group (sorted, wf_dump_rank_sort); a single one may
+ * be any group's rank 0. `families` are further families (NULL-terminated) or NULL. INVALID if
+ * there is nothing to detect in. Free with wf_detected_fini. */
+enum wf_status wf_detect(const struct wf_dump_rank *dumps, uint32_t count,
                          const struct wf_family *const *families, struct wf_detected *out,
                          struct wf_error *error);
 void wf_detected_fini(struct wf_detected *detected);

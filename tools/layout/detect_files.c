@@ -9,7 +9,7 @@
 
 enum { PATH_ROOM = 4096 };
 
-static enum wf_status add_dump(struct wf_detect_files *files, struct wf_dump **dump_out,
+static enum wf_status add_dump(struct wf_detect_files *files, struct wf_dump_rank **dump_out,
                                struct wf_error *error)
 {
     if (files->count == WF_DUMP_FILES_MAX) {
@@ -21,31 +21,29 @@ static enum wf_status add_dump(struct wf_detect_files *files, struct wf_dump **d
     }
     files->dumps = grown;
     *dump_out = &files->dumps[files->count++];
-    **dump_out = (struct wf_dump){0};
+    **dump_out = (struct wf_dump_rank){0};
     return WF_OK;
 }
 
 static enum wf_status add_file(struct wf_detect_files *files, const char *path,
                                struct wf_error *error)
 {
-    struct wf_dump *dump = NULL;
+    struct wf_dump_rank *dump = NULL;
     enum wf_status status = add_dump(files, &dump, error);
-    return status == WF_OK ? wf_dump_read(path, dump, error) : status;
+    return status == WF_OK ? wf_dump_rank_add(dump, path, NULL, error) : status;
 }
 
 static enum wf_status add_ranks(struct wf_detect_files *files, const char *folder,
                                 struct wf_error *error)
 {
-    char path[PATH_ROOM];
-    struct stat info;
-    enum wf_status status = WF_OK;
-    for (unsigned rank = 0; status == WF_OK; rank++) {
-        snprintf(path, sizeof path, "%s/rank_%02u.tsv", folder, rank);
-        if (stat(path, &info) != 0) {
-            return WF_OK;
-        }
+    char path[PATH_ROOM], **names = NULL;
+    uint32_t count = 0;
+    enum wf_status status = wf_dump_rank_files(folder, &names, &count, error);
+    for (uint32_t i = 0; i < count && status == WF_OK; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
         status = add_file(files, path, error);
     }
+    wf_dump_rank_files_free(names, count);
     return status;
 }
 
@@ -61,16 +59,16 @@ static enum wf_status add_shards(struct wf_detect_files *files, const char *fold
 {
     struct dirent **shards = NULL;
     int count = scandir(folder, &shards, is_shard, alphasort);
-    struct wf_dump *dump = NULL;
+    struct wf_dump_rank *dump = NULL;
     enum wf_status status =
         count > 0 ? add_dump(files, &dump, error)
                   : wf_error_set(error, count < 0 ? WF_IO : WF_NOT_FOUND, "%s: %s", folder,
                                  count < 0 ? strerror(errno)
-                                           : "neither rank_00.tsv nor *.safetensors is there");
+                                           : "neither rank_00.* nor *.safetensors is there");
     for (int i = 0; i < count; i++) {
         char path[PATH_ROOM];
         snprintf(path, sizeof path, "%s/%s", folder, shards[i]->d_name);
-        status = status == WF_OK ? wf_dump_read(path, dump, error) : status;
+        status = status == WF_OK ? wf_dump_rank_add(dump, path, NULL, error) : status;
         free(shards[i]);
     }
     free(shards);
@@ -92,7 +90,7 @@ enum wf_status wf_detect_read(char *const *paths, size_t path_count, struct wf_d
         }
     }
     for (uint32_t i = 0; i < out->count && status == WF_OK; i++) {
-        status = wf_dump_sort(&out->dumps[i], error);
+        status = wf_dump_rank_sort(&out->dumps[i], error);
         if (status != WF_OK) {
             wf_error_prefix(error, "rank %u", i);
         }
@@ -103,7 +101,7 @@ enum wf_status wf_detect_read(char *const *paths, size_t path_count, struct wf_d
 void wf_detect_files_fini(struct wf_detect_files *files)
 {
     for (uint32_t i = 0; i < files->count; i++) {
-        wf_dump_fini(&files->dumps[i]);
+        wf_dump_rank_fini(&files->dumps[i]);
     }
     free(files->dumps);
     *files = (struct wf_detect_files){0};

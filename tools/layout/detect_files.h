@@ -1,8 +1,9 @@
 /* detect_files.h - `weft layout detect`: which files are whose, and the answer for people and
  * scripts.
  *
- * Each file is one rank's tensors, in the order given. A folder with rank_00.tsv, rank_01.tsv, ...
- * is those ranks; any other folder is one rank whose shards are its *.safetensors files.
+ * Each file is one rank's tensors, in the order given. A folder with rank_00, rank_01, ... (.tsv,
+ * .safetensors, .pt) is those ranks; any other folder is one rank whose shards are its
+ * *.safetensors files.
  */
 #ifndef WEFT_TOOLS_LAYOUT_DETECT_FILES_H
 #define WEFT_TOOLS_LAYOUT_DETECT_FILES_H
@@ -13,7 +14,7 @@
 #include "tools/layout/detect.h"
 
 struct wf_detect_files {
-    struct wf_dump *dumps; /* owned */
+    struct wf_dump_rank *dumps; /* owned */
     uint32_t count;
 };
 

@@ -24,7 +24,7 @@ struct wf_seen {
 };
 
 /* Add a rank; *seen is zeroed memory before the first. False without memory. */
-bool wf_seen_add_dump(struct wf_seen *seen, const struct wf_dump *dump);
+bool wf_seen_add_dump(struct wf_seen *seen, const struct wf_dump_rank *dump);
 bool wf_seen_add_layout(struct wf_seen *seen, const struct wf_layout *layout);
 const struct wf_seen_slot *wf_seen_find(const struct wf_seen *seen, uint64_t pattern);
 /* 1 if both have the same patterns, 0 if none in common. */

@@ -75,7 +75,7 @@ static bool add_rank(struct wf_seen *seen, struct wf_seen *rank)
     return grown != NULL;
 }
 
-bool wf_seen_add_dump(struct wf_seen *seen, const struct wf_dump *dump)
+bool wf_seen_add_dump(struct wf_seen *seen, const struct wf_dump_rank *dump)
 {
     struct wf_seen rank = {.slots = calloc(dump->count + 1, sizeof *rank.slots)};
     for (uint32_t i = 0; i < dump->count && rank.slots != NULL; i++) {

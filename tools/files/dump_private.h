@@ -1,0 +1,13 @@
+/* dump_private.h - what the files of the reader of dumps share. */
+#ifndef WEFT_TOOLS_FILES_DUMP_PRIVATE_H
+#define WEFT_TOOLS_FILES_DUMP_PRIVATE_H
+
+#include "tools/files/dump.h"
+
+/* Adds a tensor: a copy of *tensor with a name of its own. */
+enum wf_status wf_dump_add(struct wf_dump_rank *rank, const char *name, size_t name_len,
+                           const struct wf_dump_tensor *tensor, struct wf_error *error);
+/* Strides of the shape in row-major order and the number of elements; false if it overflows. */
+bool wf_dump_row_major(struct wf_dump_tensor *tensor);
+
+#endif
