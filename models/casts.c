@@ -2,73 +2,18 @@
 #include "models/casts.h"
 
 #include "models/casts_kernels.h"
+#include "models/float_bits.h"
 
 /* --- the reference, one number at a time ----------------------------------------------------- */
 
-static inline uint32_t f32_bits_of_bf16(uint16_t bits)
-{
-    return (uint32_t)bits << 16;
-}
-
-static inline uint16_t bf16_of_f32_bits(uint32_t bits)
-{
-    if ((bits & 0x7fffffffu) > 0x7f800000u) {
-        return 0xffff;
-    }
-    return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
-}
-
-static inline uint32_t f32_bits_of_f16(uint16_t bits)
-{
-    uint32_t sign = (uint32_t)(bits & 0x8000u) << 16, exponent = (bits >> 10) & 0x1fu,
-             fraction = bits & 0x3ffu;
-    if (exponent == 0x1f) {
-        uint32_t quiet = fraction != 0 ? 0x400000u : 0;
-        return sign | 0x7f800000u | quiet | fraction << 13;
-    }
-    if (exponent != 0) {
-        return sign | (exponent + 112) << 23 | fraction << 13;
-    }
-    if (fraction == 0) {
-        return sign;
-    }
-    /* Subnormal: fraction * 2^-24, whose leading one becomes implicit. */
-    uint32_t shift = (uint32_t)__builtin_clz(fraction) - 21;
-    return sign | (113 - shift) << 23 | ((fraction << shift) & 0x3ffu) << 13;
-}
-
-static inline uint16_t f16_of_f32_bits(uint32_t bits)
-{
-    uint16_t sign = (uint16_t)(bits >> 16 & 0x8000u);
-    uint32_t magnitude = bits & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) {
-        return (uint16_t)(sign | 0x7e00u | (magnitude >> 13 & 0x1ffu));
-    }
-    if (magnitude >= 0x47800000u) { /* 2^16 and above */
-        return (uint16_t)(sign | 0x7c00u);
-    }
-    if (magnitude >= 0x38800000u) { /* normal in f16; a carry may reach infinity, as it must */
-        uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1);
-        return (uint16_t)(sign | ((rounded - 0x38000000u) >> 13));
-    }
-    if (magnitude < 0x33000000u) { /* below half of the smallest subnormal */
-        return sign;
-    }
-    uint32_t fraction = (magnitude & 0x7fffffu) | 0x800000u, shift = 126 - (magnitude >> 23);
-    uint32_t kept = fraction >> shift, rest = fraction & ((1u << shift) - 1);
-    uint32_t half = 1u << (shift - 1);
-    kept += rest > half || (rest == half && (kept & 1) != 0);
-    return (uint16_t)(sign | kept);
-}
-
 static inline uint16_t f16_of_bf16(uint16_t bits)
 {
-    return f16_of_f32_bits(f32_bits_of_bf16(bits));
+    return wf_f16_of_f32_bits(wf_f32_bits_of_bf16(bits));
 }
 
 static inline uint16_t bf16_of_f16(uint16_t bits)
 {
-    return bf16_of_f32_bits(f32_bits_of_f16(bits));
+    return wf_bf16_of_f32_bits(wf_f32_bits_of_f16(bits));
 }
 
 /* memcpy, because neither side need be aligned. */
@@ -82,11 +27,11 @@ static inline uint16_t bf16_of_f16(uint16_t bits)
             memcpy((char *)dst + i * sizeof to, &to, sizeof to);             \
         }                                                                    \
     }
-PORTABLE(f32_to_bf16, uint32_t, uint16_t, bf16_of_f32_bits)
-PORTABLE(f32_to_f16, uint32_t, uint16_t, f16_of_f32_bits)
-PORTABLE(bf16_to_f32, uint16_t, uint32_t, f32_bits_of_bf16)
+PORTABLE(f32_to_bf16, uint32_t, uint16_t, wf_bf16_of_f32_bits)
+PORTABLE(f32_to_f16, uint32_t, uint16_t, wf_f16_of_f32_bits)
+PORTABLE(bf16_to_f32, uint16_t, uint32_t, wf_f32_bits_of_bf16)
 PORTABLE(bf16_to_f16, uint16_t, uint16_t, f16_of_bf16)
-PORTABLE(f16_to_f32, uint16_t, uint32_t, f32_bits_of_f16)
+PORTABLE(f16_to_f32, uint16_t, uint32_t, wf_f32_bits_of_f16)
 PORTABLE(f16_to_bf16, uint16_t, uint16_t, bf16_of_f16)
 #undef PORTABLE
 

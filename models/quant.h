@@ -7,7 +7,7 @@
  * Producers differ in the least amax, in whether they multiply by the inverse or divide, in what a
  * block of zeros gets, and in rounding scales to powers of two. That is a code or the last place of
  * a scale now and then, which is why the rule has a name, and results are equal bit for bit to what
- * the producer's own code gave (tests/golden/real/fp8-quant-block, fp8-quant-rows).
+ * the producer's own code gave (tests/golden/fp8-quant-block, fp8-quant-rows).
  *
  * NaN: a value that is NaN gives a code that is NaN, and does not count for its block's amax. An
  * infinity makes its block's scale infinite, as it does for the producers.
