@@ -402,17 +402,12 @@ static void on_stopped(struct wf_meta_client *client, const struct wf_local_msg 
 
 static void on_flipped(struct wf_meta_client *client, const struct wf_local_msg *local)
 {
-    const struct wf_rank_options *o = &client->rank->options;
     if (client->busy != WF_RECEIVER_FLIPPING) {
         return;
     }
     client->busy = WF_RECEIVER_FREE;
     client->state = WF_RANK_FLIPPED;
-    enum wf_status status = local->status;
-    if (status == WF_OK && o->hooks.after_write != NULL) {
-        status = o->hooks.after_write(o->host, client->rank, client->round.version);
-    }
-    client->live = status == WF_OK ? client->round.version : (struct wf_version){0};
+    client->live = local->status == WF_OK ? client->round.version : (struct wf_version){0};
     client->moved = false;
     client->writing = false;
     uint64_t flip_ns = wf_client_now(client) - client->flip_started_ns;

@@ -5,7 +5,8 @@
  * recipe implies, listens for peers and connects to the MetaServer; everything else happens by
  * turns of the loop. The host is told what matters through hooks, which are called from an actor's
  * turn on the loop's thread, never from inside one of the host's own calls, and must not block;
- * long work answers later.
+ * long work answers later. The three hooks about writing are the exception: they are the work, and
+ * run on the pool.
  *
  * Actors inside: MetaClient (protocol state, lease, connection to the server), Converter (layouts),
  * Planner (the plan), on the train side Sender, on the infer side Receiver and Validator.
@@ -43,9 +44,29 @@ struct wf_rank_hooks {
     /* Infer. All ranks of the engine hold `version`: serve again. Needed. Also after an abort that
      * follows a quiesce, with the old version. */
     void (*resume)(void *host, struct wf_rank *rank, struct wf_version version);
-    /* Infer, between quiesce and resume, after the local copy: the engine's own work on the new
-     * weights (derived tensors). A status other than OK keeps the engine gated. */
-    enum wf_status (*after_write)(void *host, struct wf_rank *rank, struct wf_version version);
+    /* Infer. The next three are the engine's own work on a version (packed and derived tensors).
+     * They are called on a thread of the pool, one at a time, and may take their time: the rank
+     * lives on meanwhile, and whatever ends the round waits for their return. They call nothing of
+     * wf_rank. A status other than OK needs a sentence in `error`.
+     *
+     * Before the first byte of `version` is written where it lands. In place the engine is paused,
+     * and what must be undone first (packing) is undone here: from this call on the weights count
+     * as written to, whatever becomes of the version. Staged, the engine serves and its weights
+     * stay untouched. A failure votes no. */
+    enum wf_status (*before_write)(void *host, struct wf_rank *rank, struct wf_version version,
+                                   struct wf_error *error);
+    /* The version is whole and verified, and nobody has voted for it here: `written[i]` is where
+     * the new bytes of options.tensors[i] are (staged: in the staging area, to be read only; in
+     * place: the tensor itself), NULL where the job writes none (derived, kept and viewed tensors).
+     * What is derived is made here, in place in its tensor, staged in memory of the host's own. A
+     * failure votes no: no engine gets the version, and in place this one is filled again. */
+    enum wf_status (*after_write)(void *host, struct wf_rank *rank, struct wf_version version,
+                                  void *const *written, struct wf_error *error);
+    /* Between quiesce and resume, after the local copy: what after_write made takes the place of
+     * what was. It is too late for a vote, so nothing that can fail belongs here: a failure leaves
+     * the engine gated until it is filled again. */
+    enum wf_status (*after_flip)(void *host, struct wf_rank *rank, struct wf_version version,
+                                 struct wf_error *error);
     /* Train. Generation known, plan agreed: publishing may begin. Called again, with `restarted`
      * true, when a new generation began because a train rank was lost, or the server had lost
      * its journal: whatever was held is the host's again; publish the current weights again. `step`

@@ -47,7 +47,8 @@ static void drain(struct wf_receiver *receiver)
 
 static bool in_round(const struct wf_receiver *receiver)
 {
-    return receiver->phase == RECEIVER_READING || receiver->phase == RECEIVER_VALIDATING ||
+    return receiver->phase == RECEIVER_BEFORE || receiver->phase == RECEIVER_READING ||
+           receiver->phase == RECEIVER_VALIDATING || receiver->phase == RECEIVER_AFTER ||
            receiver->phase == RECEIVER_NAMING;
 }
 
@@ -119,6 +120,8 @@ static void end_round(struct wf_receiver *receiver)
     receiver->answer = NULL;
     receiver->phase = RECEIVER_IDLE;
     receiver_store_end(receiver);
+    wf_agreed_release(receiver->stored);
+    receiver->stored = NULL;
     if (answer == NULL) {
         return;
     }
@@ -133,7 +136,7 @@ static void end_round(struct wf_receiver *receiver)
 void receiver_settle(struct wf_receiver *receiver)
 {
     if (receiver->phase == RECEIVER_DRAINING && receiver->open_reads == 0 &&
-        !receiver->validating) {
+        !receiver->validating && !receiver->hook.running) {
         end_round(receiver);
     }
     if (receiver->phase != RECEIVER_IDLE || receiver->closing) {
@@ -225,6 +228,9 @@ static enum wf_verdict take(struct wf_receiver *receiver, struct wf_msg *msg)
     case RECEIVER_STORE_READ:
         receiver_store_read(receiver, msg);
         return WF_KEEP;
+    case RECEIVER_HOOK_DONE:
+        receiver_hook_done(receiver);
+        return WF_KEEP; /* part of the receiver */
     case WF_IMPORT_DONE:
         receiver_source_imported(receiver, msg);
         return WF_KEEP; /* freed there */
@@ -275,6 +281,7 @@ enum wf_status wf_receiver_new(struct wf_rank *rank, struct wf_receiver **part_o
     receiver->deadline.fire = receiver_round_deadline;
     receiver->deadline.name = "a version's transfer";
     enum wf_status status = receiver_staging_init(receiver, error);
+    status = status == WF_OK ? receiver_hook_init(receiver, error) : status;
     if (status != WF_OK) {
         wf_receiver_close(receiver);
         wf_receiver_free(receiver);
@@ -306,7 +313,7 @@ void wf_receiver_close(struct wf_receiver *receiver)
 void wf_receiver_free(struct wf_receiver *receiver)
 {
     while (receiver->open_reads > 0 || receiver->open_imports > 0 || receiver->validating ||
-           receiver->flip_batch.active) {
+           receiver->flip_batch.active || receiver->hook.running) {
         wf_loop_turn(receiver->rank->loop); /* what runs still points here */
     }
     receiver_settle(receiver);
@@ -314,6 +321,7 @@ void wf_receiver_free(struct wf_receiver *receiver)
     wf_actor_close(&receiver->actor);
     wf_actor_fini(&receiver->actor);
     receiver_plan_fini(receiver);
+    receiver_hook_fini(receiver);
     receiver_staging_fini(receiver);
     free(receiver);
 }

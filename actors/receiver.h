@@ -5,12 +5,13 @@
  * paused, and a flip copies nothing. It keeps a connection to each of its sources, and their
  * regions imported, over rounds.
  *
- *   IDLE --READ--> READING --all boxes read, all origins' digests here--> VALIDATING
- *   VALIDATING --all edges match--> IDLE, READ_DONE(OK), staged
+ *   IDLE --READ--> BEFORE --hook before_write--> READING
+ *   READING --all boxes read, all origins' digests here--> VALIDATING
+ *   VALIDATING --all edges match--> AFTER --hook after_write--> IDLE, READ_DONE(OK), staged
  *   VALIDATING --an edge differs--> NAMING (the origin's chunk digests) --> IDLE, READ_DONE(DIGEST)
- *   READING, VALIDATING, NAMING --failure--> DRAINING --nothing open--> IDLE, READ_DONE(why)
+ *   any of them --failure--> DRAINING --nothing open--> IDLE, READ_DONE(why)
  *   any of them --STOP--> DRAINING --nothing open--> IDLE, STOPPED
- *   IDLE --FLIP--> FLIPPING --> IDLE, FLIPPED
+ *   IDLE --FLIP--> FLIPPING, hook after_flip --> IDLE, FLIPPED
  *
  * Invariants: outside READING and DRAINING no read is open; `staged` implies that staging holds
  * exactly `round` and its digests matched; a new plan is adopted in IDLE only.
@@ -41,13 +42,15 @@ enum {
     RECEIVER_STORE_READERS = 4,    /* jobs that read a stored version at a time, at most */
     RECEIVER_STORE_LOOKS = 10,     /* for a version that is not there, half a second apart */
 };
-enum { RECEIVER_STORE_OPENED = 0x360, RECEIVER_STORE_READ };
+enum { RECEIVER_STORE_OPENED = 0x360, RECEIVER_STORE_READ, RECEIVER_HOOK_DONE };
 
 enum source_state { SOURCE_APART, SOURCE_CONNECTING, SOURCE_GREETED, SOURCE_READY };
 enum receiver_phase {
     RECEIVER_IDLE,
+    RECEIVER_BEFORE,
     RECEIVER_READING,
     RECEIVER_VALIDATING,
+    RECEIVER_AFTER,
     RECEIVER_NAMING,
     RECEIVER_DRAINING,
     RECEIVER_FLIPPING,
@@ -128,6 +131,15 @@ struct receiver_store {
     struct wf_validation_edge edge;
 };
 
+/* The host's hook that runs now, as a job: the phase says which. */
+struct receiver_hook {
+    struct wf_job job;
+    bool running;
+    void **written; /* by the rank's tensors, for after_write */
+    enum wf_status status;
+    struct wf_error error;
+};
+
 struct wf_receiver {
     struct wf_actor actor; /* first: actors/local.h */
     struct wf_rank *rank;
@@ -152,6 +164,8 @@ struct wf_receiver {
     struct wf_round_key stop_round;
     struct wf_timer deadline;
     uint64_t started_ns, granted_ns, read_ns, deadline_ns;
+    struct receiver_hook hook;
+    struct wf_agreed *stored; /* BEFORE: the fill from the store that follows; holds; or NULL */
     uint32_t open_reads, open_imports;
     bool validating;
     struct wf_validation validation; /* its edges: one for each source, in order */
@@ -181,6 +195,7 @@ enum wf_status receiver_staging_init(struct wf_receiver *receiver, struct wf_err
 void receiver_staging_fini(struct wf_receiver *receiver);
 void receiver_flip(struct wf_receiver *receiver, const struct wf_local_msg *request);
 void receiver_flipped(struct wf_receiver *receiver); /* the flip batch ended */
+void receiver_flip_end(struct wf_receiver *receiver, enum wf_status status, const char *why);
 
 /* receiver_source.c: one connection and what was imported over it. */
 struct receiver_source *receiver_source_new(struct wf_receiver *receiver);
@@ -208,6 +223,17 @@ bool receiver_route_bar(struct receiver_source *source, const struct wf_transpor
                         const char *why);
 void receiver_route_forget(struct receiver_source *source); /* bars nothing any more */
 
+/* receiver_hook.c: the host's work on a version, as jobs. Each goes on at once where the host has
+ * no such hook; otherwise with the hook's end, if nothing has ended the round by then. */
+enum wf_status receiver_hook_init(struct wf_receiver *receiver, struct wf_error *error);
+void receiver_hook_fini(struct wf_receiver *receiver);
+void receiver_hook_before(struct wf_receiver *receiver); /* then receiver_round_read */
+void receiver_hook_after(struct wf_receiver *receiver);  /* then receiver_round_end_good */
+void receiver_hook_flip(struct wf_receiver *receiver);   /* then receiver_flip_end */
+void receiver_hook_done(struct wf_receiver *receiver);   /* HOOK_DONE */
+/* The deadline passed while one runs. */
+void receiver_hook_late(struct wf_receiver *receiver);
+
 /* receiver_plan.c */
 void receiver_plan_adopt(struct wf_receiver *receiver);
 /* For one round (a fill from a replica); the plan of before is adopted again after it. */
@@ -216,6 +242,8 @@ void receiver_plan_fini(struct wf_receiver *receiver);
 
 /* receiver_round.c: READ to READ_DONE. */
 void receiver_round_start(struct wf_receiver *receiver, const struct wf_local_msg *request);
+void receiver_round_read(struct wf_receiver *receiver); /* the host is ready */
+void receiver_round_end_good(struct wf_receiver *receiver);
 void receiver_round_ready(struct receiver_source *source); /* it became READY */
 void receiver_round_frame(struct receiver_source *source, const struct wf_frame *frame);
 void receiver_round_read_done(struct receiver_source *source);

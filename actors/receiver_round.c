@@ -77,13 +77,23 @@ void receiver_round_start(struct wf_receiver *receiver, const struct wf_local_ms
         return;
     }
     receiver->round = request->round;
-    receiver->phase = RECEIVER_READING;
     receiver->started_ns = receiver_now_ns(receiver);
     receiver->deadline_ns = request->deadline_ns;
     receiver->granted_ns = receiver->read_ns = 0;
     wf_timer_arm(receiver->rank->loop, &receiver->deadline, request->deadline_ns);
-    if (stored) {
-        receiver_store_start(receiver, request->agreed);
+    WF_ASSERT(receiver->stored == NULL);
+    receiver->stored = stored ? wf_agreed_hold(request->agreed) : NULL;
+    receiver_hook_before(receiver);
+}
+
+void receiver_round_read(struct wf_receiver *receiver)
+{
+    receiver->phase = RECEIVER_READING;
+    if (receiver->stored != NULL) {
+        struct wf_agreed *agreed = receiver->stored;
+        receiver->stored = NULL;
+        receiver_store_start(receiver, agreed);
+        wf_agreed_release(agreed);
         return;
     }
     for (uint32_t i = 0; i < receiver->source_count; i++) {
@@ -285,10 +295,9 @@ static void ask_chunks(struct receiver_source *source)
     receiver_source_send(source, WF_FRAME_chunks_request, &request);
 }
 
-static void end_good(struct wf_receiver *receiver)
+void receiver_round_end_good(struct wf_receiver *receiver)
 {
     wf_timer_cancel(receiver->rank->loop, &receiver->deadline);
-    fill_times(receiver);
     receiver->staged = true;
     receiver->phase = RECEIVER_IDLE;
     struct wf_local_msg *answer = receiver->answer;
@@ -306,7 +315,8 @@ void receiver_round_validated(struct wf_receiver *receiver)
     if (receiver->store.agreed != NULL) {
         if (receiver_store_validated(receiver)) {
             receiver_store_end(receiver);
-            end_good(receiver);
+            fill_times(receiver);
+            receiver_hook_after(receiver);
         }
         return;
     }
@@ -317,8 +327,9 @@ void receiver_round_validated(struct wf_receiver *receiver)
             return;
         }
     }
+    fill_times(receiver);
     fill_numbers(receiver);
-    end_good(receiver);
+    receiver_hook_after(receiver);
 }
 
 static void take_digest(struct receiver_source *source, const struct wf_frame_digest *digest)
@@ -508,6 +519,10 @@ void receiver_round_deadline(struct wf_timer *timer)
     struct wf_receiver *receiver = WF_CONTAINER(timer, struct wf_receiver, deadline);
     const struct receiver_source *least = NULL;
     enum progress progress = NOT_VERIFIED;
+    if (receiver->phase == RECEIVER_BEFORE || receiver->phase == RECEIVER_AFTER) {
+        receiver_hook_late(receiver);
+        return;
+    }
     if (receiver->store.agreed != NULL) {
         receiver_store_late(receiver);
         return;

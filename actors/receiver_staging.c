@@ -164,10 +164,16 @@ void receiver_flip(struct wf_receiver *receiver, const struct wf_local_msg *requ
 
 void receiver_flipped(struct wf_receiver *receiver)
 {
+    receiver_hook_flip(receiver);
+}
+
+void receiver_flip_end(struct wf_receiver *receiver, enum wf_status status, const char *why)
+{
     receiver->phase = RECEIVER_IDLE;
     receiver->staged = false;
     if (!receiver->closing) {
         struct wf_local_msg *out = flipped(receiver, &receiver->round);
+        out->status = status == WF_OK ? WF_OK : wf_error_set(&out->error, status, "%s", why);
         out->bytes = receiver->staging.len_bytes;
         out->flip_ns = receiver_now_ns(receiver) - receiver->started_ns;
         receiver_trace(receiver, "flip", receiver->started_ns, receiver_now_ns(receiver));

@@ -116,12 +116,6 @@ static void on_resume(void *user, struct wf_rank *rank, struct wf_version versio
     w->resumes++;
     w->resumed = version;
 }
-static enum wf_status on_after_write(void *user, struct wf_rank *rank, struct wf_version version)
-{
-    (void)rank;
-    (void)version;
-    return ((struct client_world *)user)->fail_after_write ? WF_IO : WF_OK;
-}
 static void on_ready(void *user, struct wf_rank *rank, bool restarted, uint64_t step)
 {
     struct client_world *w = user;
@@ -239,7 +233,6 @@ static void make_rank(struct client_world *w, enum wf_side side, enum wf_publish
                                                .timeouts = timeouts,
                                                .hooks = {.quiesce = on_quiesce,
                                                          .resume = on_resume,
-                                                         .after_write = on_after_write,
                                                          .ready = on_ready,
                                                          .copied = on_copied,
                                                          .released = on_released,

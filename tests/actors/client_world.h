@@ -43,7 +43,7 @@ struct client_world {
     /* --- what its host was told */
     uint32_t quiesces, resumes, readies, releases, aborts, copies, doubts, ends;
     struct wf_version resumed;
-    bool aborted_again, restarted, fail_after_write;
+    bool aborted_again, restarted;
     uint32_t released_engines;
     uint64_t ready_step;
     struct wf_version doubted;

@@ -159,12 +159,11 @@ Test(infer, a_failed_flip_leaves_no_version)
 {
     client_open(&w, WF_INFER, WF_PUBLISH_HOLD);
     client_join(&w);
-    w.fail_after_write = true;
     client_reach(&w, WF_RANK_TOLD, 1);
     struct wf_round_key key = client_key(&w, 1, 1);
     client_send(&w, WF_FRAME_flip, &key);
     client_answer(&w, &w.receiver, WF_LOCAL_FLIPPED, client_asked(&w, &w.receiver, WF_LOCAL_FLIP),
-                  WF_OK);
+                  WF_IO);
     cr_assert(wf_version_is_none(client_expect(&w, WF_FRAME_flipped)->flipped.live));
     resume(key, 1);
     client_silent(&w, WF_FRAME_resumed, 100 * CLIENT_MS);

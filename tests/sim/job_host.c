@@ -241,10 +241,39 @@ static void on_resume(void *user, struct wf_rank *rank, struct wf_version versio
     move_experts(host, version);
 }
 
-static enum wf_status on_after_write(void *user, struct wf_rank *rank, struct wf_version version)
+/* An engine's own work on a version fails now and then, until the faults end. */
+static enum wf_status work_on_version(struct job_rank *host, struct wf_error *error)
+{
+    bool fails = host->alive && !host->job->calm && wf_sim_range(host->job->sim, 0, 99) < 2;
+    return fails ? wf_error_set(error, WF_IO, "the engine cannot use it") : WF_OK;
+}
+
+static enum wf_status on_before_write(void *user, struct wf_rank *rank, struct wf_version version,
+                                      struct wf_error *error)
+{
+    struct job_rank *host = user;
+    (void)version;
+    if (host->alive && host->serving && rank->options.mode == WF_MODE_IN_PLACE) {
+        job_fail(host->job, "infer rank %u serves and is to be written to in place", host->index);
+    }
+    return work_on_version(host, error);
+}
+
+static enum wf_status on_after_write(void *user, struct wf_rank *rank, struct wf_version version,
+                                     void *const *written, struct wf_error *error)
+{
+    (void)rank;
+    (void)version;
+    (void)written;
+    return work_on_version(user, error);
+}
+
+static enum wf_status on_after_flip(void *user, struct wf_rank *rank, struct wf_version version,
+                                    struct wf_error *error)
 {
     struct job_rank *host = user;
     (void)rank;
+    (void)error;
     if (!host->alive) {
         return WF_OK; /* torn down in the middle */
     }
@@ -358,7 +387,9 @@ void job_rank_start(struct job *job, uint32_t index)
         .timeouts = job_timeouts(),
         .hooks = {.quiesce = on_quiesce,
                   .resume = on_resume,
+                  .before_write = on_before_write,
                   .after_write = on_after_write,
+                  .after_flip = on_after_flip,
                   .ready = on_ready,
                   .in_doubt = on_in_doubt,
                   .copied = on_copied,
