@@ -22,23 +22,18 @@
 enum { CHECK_DONE = 0x1200 };
 
 struct infer {
-    struct wf_actor actor;
     struct wf_process process;
-    const struct wf_process_options *options;
-    struct wf_run_setup *setup;
-    struct wf_run_place place;
     struct wf_layout *layout;
     struct wf_checkpoint *checkpoint;
     struct wf_verify *verify;
     struct wf_run_memory memory;
     struct wf_store *store; /* NULL: the job has no folder of versions */
-    struct wf_rank *rank;
     /* where experts stand: next versions, the live one, what `verify` checks (tools/run/setup.h) */
     uint32_t table, live_table, verify_table;
     struct wf_timer placing; /* a table is due, and a round is under way */
     /* the reader */
     uint64_t conn;
-    bool linked, pausing, quiescing, serving, closing, ended, counting;
+    bool linked, pausing, quiescing, serving, counting;
     struct wf_timer reconnect;
     /* the check */
     struct wf_job check_job;
@@ -50,15 +45,9 @@ struct infer {
     uint64_t resumed_ns, pause_start_ns, own_peak;
 };
 
-static uint64_t now_ns(struct infer *r)
+static struct infer *of(const struct wf_process *process)
 {
-    return r->process.env->ops->now_ns(r->process.env);
-}
-
-static void add_span(struct infer *r, const char *name, uint64_t start_ns, uint64_t end_ns)
-{
-    struct wf_trace_span span = {name, start_ns, end_ns, r->live.step, 0};
-    wf_trace_add(&r->process.trace, span);
+    return WF_CONTAINER(process, struct infer, process);
 }
 
 /* Outside the element check, whose buffers are not the rank's. */
@@ -73,14 +62,7 @@ static void measure_memory(struct infer *r)
 static void send_note(struct infer *r, const struct wf_verify_result *checked,
                       const struct wf_reader_frame *counts)
 {
-    struct wf_el_span spans[WF_NOTE_SPANS];
-    struct wf_frame_note note = {.side = WF_INFER,
-                                 .rank = r->options->rank,
-                                 .engine = r->place.engine,
-                                 .version = r->live,
-                                 .own_bytes_peak = r->own_peak,
-                                 .spans = spans,
-                                 .spans_count = wf_process_spans(&r->process, spans)};
+    struct wf_frame_note note = {.version = r->live, .own_bytes_peak = r->own_peak};
     wf_run_transports_describe(&r->process.transports, note.text, sizeof note.text);
     if (checked != NULL) {
         note.elements_checked = checked->elements_checked;
@@ -90,18 +72,7 @@ static void send_note(struct infer *r, const struct wf_verify_result *checked,
         note.torn_reads = counts->torn;
         note.reads = counts->forward;
     }
-    wf_rank_note(r->rank, &note);
-}
-
-static void end(struct infer *r, int exit_status)
-{
-    if (r->process.exit_status == 0) {
-        r->process.exit_status = exit_status;
-    }
-    if (!r->closing) {
-        r->closing = true;
-        wf_rank_close(r->rank);
-    }
+    wf_process_note(&r->process, &note);
 }
 
 /* --- the reader
@@ -124,7 +95,7 @@ static void introduce(struct infer *r)
     struct wf_reader_frame *frame = (struct wf_reader_frame *)bytes;
     struct wf_reader_tensor *table = (struct wf_reader_tensor *)(frame + 1);
     *frame = (struct wf_reader_frame){.word = WF_READER_WEIGHTS,
-                                      .engine_rank = r->place.engine_rank,
+                                      .engine_rank = r->process.place.engine_rank,
                                       .bytes = r->memory.region.len_bytes};
     for (uint32_t i = 0; i < r->layout->tensor_count; i++) {
         snprintf(table[i].name, sizeof table[i].name, "%s", r->layout->tensors[i].name);
@@ -143,10 +114,11 @@ static void connect_reader(struct wf_timer *timer)
 {
     struct infer *r = WF_CONTAINER(timer, struct infer, reconnect);
     struct wf_error error;
-    if (r->process.env->ops->connect(r->process.env, &r->actor, r->options->reader_socket, &r->conn,
+    if (r->process.env->ops->connect(r->process.env, &r->process.actor,
+                                     r->process.options->reader_socket, &r->conn,
                                      &error) != WF_OK) {
-        wf_process_say(r->options, error.text);
-        end(r, WF_EXIT_FAILED);
+        wf_process_say(&r->process, error.text);
+        wf_process_end(&r->process, WF_EXIT_FAILED);
     }
 }
 
@@ -155,16 +127,14 @@ static void answer_quiesce(struct infer *r)
 {
     if (r->quiescing && !r->pausing && !r->checking) {
         r->quiescing = false;
-        wf_rank_quiesced(r->rank);
+        wf_rank_quiesced(r->process.rank);
     }
 }
 
 /* After the job's end: the check that runs and its account come first. */
-static void stop_when_quiet(struct infer *r)
+static bool busy(const struct wf_process *process)
 {
-    if (r->ended && !r->checking && !r->counting) {
-        wf_loop_stop(r->process.loop);
-    }
+    return of(process)->checking || of(process)->counting;
 }
 
 static void reader_said(struct infer *r, const struct wf_wire_msg *wire)
@@ -181,7 +151,7 @@ static void reader_said(struct infer *r, const struct wf_wire_msg *wire)
     } else if (frame.word == WF_READER_COUNTED) {
         r->counting = false;
         send_note(r, &r->checked, &frame);
-        stop_when_quiet(r);
+        wf_process_stop_when_quiet(&r->process);
     }
 }
 
@@ -203,7 +173,7 @@ static void reader_event(struct infer *r, const struct wf_wire_msg *wire)
             send_note(r, &r->checked, NULL);
         }
         answer_quiesce(r);
-        stop_when_quiet(r);
+        wf_process_stop_when_quiet(&r->process);
         wf_timer_arm(r->process.loop, &r->reconnect,
                      wf_loop_now_ns(r->process.loop) + RECONNECT_NS);
     }
@@ -226,11 +196,12 @@ static bool lookup(void *user, const char *name, struct wf_verify_live *live_out
 
 static enum wf_status open_verify(struct infer *r, struct wf_error *error)
 {
-    struct wf_verify_place place = wf_run_verify_place(r->setup, r->options->rank, r->live_table);
+    struct wf_verify_place place =
+        wf_run_verify_place(r->process.setup, r->process.options->rank, r->live_table);
     wf_verify_free(r->verify);
     r->verify = NULL;
     r->verify_table = r->live_table;
-    return wf_verify_open(r->checkpoint, r->setup->model, &place, &r->verify, error);
+    return wf_verify_open(r->checkpoint, r->process.setup->model, &place, &r->verify, error);
 }
 
 static void check_work(struct wf_job *job)
@@ -246,11 +217,12 @@ static void check_work(struct wf_job *job)
 
 static void check_ended(struct infer *r)
 {
+    uint64_t now = wf_process_now_ns(&r->process);
     r->checking = false;
-    add_span(r, "check", r->resumed_ns, now_ns(r));
+    wf_process_span(&r->process, "check", r->resumed_ns, now, r->live.step);
     if (r->check_status != WF_OK) {
-        wf_process_say(r->options, r->check_error.text);
-        end(r, WF_EXIT_FAILED);
+        wf_process_say(&r->process, r->check_error.text);
+        wf_process_end(&r->process, WF_EXIT_FAILED);
     } else if (r->checked.elements_wrong > 0) {
         char line[WF_NAME_MAX + 160];
         snprintf(line, sizeof line,
@@ -259,7 +231,7 @@ static void check_ended(struct infer *r)
                  (unsigned long long)r->live.step, (unsigned long long)r->checked.elements_wrong,
                  r->checked.first_wrong.tensor, (unsigned long long)r->checked.first_wrong.index,
                  r->checked.first_wrong.expected, r->checked.first_wrong.found);
-        wf_process_say(r->options, line);
+        wf_process_say(&r->process, line);
     }
     if (r->linked) {
         r->counting = true;
@@ -268,12 +240,12 @@ static void check_ended(struct infer *r)
         send_note(r, &r->checked, NULL);
     }
     answer_quiesce(r);
-    stop_when_quiet(r);
+    wf_process_stop_when_quiet(&r->process);
 }
 
 static void start_check(struct infer *r)
 {
-    uint64_t every = r->setup->job.policy.validate_every;
+    uint64_t every = r->process.setup->job.policy.validate_every;
     if (wf_version_compare(r->live, r->noted) == 0) {
         return; /* resumed with the version of before */
     }
@@ -284,14 +256,14 @@ static void start_check(struct infer *r)
         return;
     }
     r->checking = true;
-    r->check_job = (struct wf_job){.owner = &r->actor, .work = check_work, .name = "check"};
+    r->check_job = (struct wf_job){.owner = &r->process.actor, .work = check_work, .name = "check"};
     r->check_job.done.kind = CHECK_DONE;
     r->process.env->ops->job(r->process.env, &r->check_job);
 }
 
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct infer *r = WF_CONTAINER(self, struct infer, actor);
+    struct infer *r = WF_CONTAINER(self, struct infer, process.actor);
     if (msg->kind == CHECK_DONE) {
         check_ended(r);
         return WF_KEEP;
@@ -304,10 +276,10 @@ static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
  * -------------------------------------------------------------------------------------------- */
 static void on_quiesce(void *host, struct wf_rank *rank)
 {
-    struct infer *r = host;
+    struct infer *r = of(host);
     (void)rank;
     measure_memory(r);
-    r->pause_start_ns = now_ns(r);
+    r->pause_start_ns = wf_process_now_ns(&r->process);
     r->serving = false;
     r->quiescing = true;
     r->pausing = r->linked;
@@ -320,29 +292,29 @@ static void place_experts(struct wf_timer *timer)
 {
     struct infer *r = WF_CONTAINER(timer, struct infer, placing);
     struct wf_error error;
-    uint32_t due = wf_run_table_after(r->setup, r->place.group, r->live.step);
+    uint32_t due = wf_run_table_after(r->process.setup, r->process.place.group, r->live.step);
     if (due == r->table) {
         return;
     }
-    enum wf_status status =
-        wf_rank_place(r->rank, wf_run_table(r->setup, r->place.group, due), &error);
+    enum wf_status status = wf_rank_place(
+        r->process.rank, wf_run_table(r->process.setup, r->process.place.group, due), &error);
     if (status == WF_OK) {
         r->table = due;
     } else if (status == WF_AGAIN) {
         wf_timer_arm(r->process.loop, timer, wf_loop_now_ns(r->process.loop) + PLACE_AGAIN_NS);
     } else {
-        wf_process_say(r->options, error.text);
-        end(r, WF_EXIT_FAILED);
+        wf_process_say(&r->process, error.text);
+        wf_process_end(&r->process, WF_EXIT_FAILED);
     }
 }
 
 static void on_resume(void *host, struct wf_rank *rank, struct wf_version version)
 {
-    struct infer *r = host;
+    struct infer *r = of(host);
     (void)rank;
-    r->resumed_ns = now_ns(r);
+    r->resumed_ns = wf_process_now_ns(&r->process);
     if (r->pause_start_ns != 0) {
-        add_span(r, "pause", r->pause_start_ns, r->resumed_ns);
+        wf_process_span(&r->process, "pause", r->pause_start_ns, r->resumed_ns, r->live.step);
         r->pause_start_ns = 0;
     }
     r->live_table = wf_version_compare(r->live, version) != 0 ? r->table : r->live_table;
@@ -356,7 +328,7 @@ static void on_resume(void *host, struct wf_rank *rank, struct wf_version versio
 static void on_aborted(void *host, struct wf_rank *rank, struct wf_version version,
                        uint64_t attempt, bool again, const struct wf_culprit *culprit)
 {
-    struct infer *r = host;
+    struct infer *r = of(host);
     (void)again;
     char line[WF_CULPRIT_TEXT + 200], who[WF_CULPRIT_TEXT], live[WF_VERSION_TEXT + 16];
     bool dirty = wf_version_is_none(wf_rank_live(rank)); /* in place, while it was written to */
@@ -368,31 +340,7 @@ static void on_aborted(void *host, struct wf_rank *rank, struct wf_version versi
              : dirty                     ? "serves nothing: its weights are parts of two versions"
                                          : "stays on ",
              wf_version_is_none(r->live) || dirty ? "" : live);
-    wf_process_say(r->options, line);
-}
-
-static void on_ended(void *host, struct wf_rank *rank, const struct wf_error *why)
-{
-    struct infer *r = host;
-    (void)rank;
-    r->closing = true;
-    if (why->status != WF_CLOSED) {
-        wf_process_say(r->options, why->text);
-        r->process.exit_status = WF_EXIT_FAILED;
-    }
-    r->ended = true;
-    stop_when_quiet(r);
-}
-
-static void gate_said(void *user, const char *line)
-{
-    (void)user;
-    (void)line;
-}
-
-static void asked_to_end(void *user)
-{
-    end(user, WF_EXIT_FAILED);
+    wf_process_say(&r->process, line);
 }
 
 /* --- the whole
@@ -419,15 +367,16 @@ static enum wf_status check_all_checked(const struct infer *r, struct wf_error *
 
 static enum wf_status prepare(struct infer *r, struct wf_error *error)
 {
-    struct wf_recipe recipe = r->setup->infer[r->place.group];
-    struct wf_checkpoint_options checks = {.extras_refuse = r->setup->job.policy.extras_refuse};
-    r->table = r->live_table = wf_run_table_after(r->setup, r->place.group, 0);
-    recipe.placement = wf_run_table(r->setup, r->place.group, r->table);
-    enum wf_status status =
-        wf_layout_derive(r->setup->model, &recipe, r->place.group_rank, &r->layout, error);
+    struct wf_recipe recipe = r->process.setup->infer[r->process.place.group];
+    struct wf_checkpoint_options checks = {.extras_refuse =
+                                               r->process.setup->job.policy.extras_refuse};
+    r->table = r->live_table = wf_run_table_after(r->process.setup, r->process.place.group, 0);
+    recipe.placement = wf_run_table(r->process.setup, r->process.place.group, r->table);
+    enum wf_status status = wf_layout_derive(r->process.setup->model, &recipe,
+                                             r->process.place.group_rank, &r->layout, error);
     if (status == WF_OK) {
-        status =
-            wf_checkpoint_open(r->setup->folder, r->setup->model, &checks, &r->checkpoint, error);
+        status = wf_checkpoint_open(r->process.setup->folder, r->process.setup->model, &checks,
+                                    &r->checkpoint, error);
     }
     if (status == WF_OK) {
         status = open_verify(r, error);
@@ -435,49 +384,44 @@ static enum wf_status prepare(struct infer *r, struct wf_error *error)
     if (status == WF_OK) {
         status = check_all_checked(r, error);
     }
-    if (status == WF_OK && r->setup->job.files.folder[0] != '\0') {
-        status = wf_version_store_new(r->setup->job.files.folder, &r->store, error);
+    if (status == WF_OK && r->process.setup->job.files.folder[0] != '\0') {
+        status = wf_version_store_new(r->process.setup->job.files.folder, &r->store, error);
     }
     return status == WF_OK ? wf_run_memory_new(r->layout, true, &r->memory, error) : status;
 }
 
-static enum wf_status start(struct infer *r, struct wf_error *error)
+static enum wf_status join(struct infer *r, struct wf_error *error)
 {
-    const struct wf_job_group *group = &r->setup->job.infer[r->place.group];
+    const struct wf_run_setup *setup = r->process.setup;
+    const struct wf_job_group *group = &setup->job.infer[r->process.place.group];
     const char *ignore[WF_IGNORE_MAX];
-    struct wf_recipe recipe = r->setup->infer[r->place.group];
+    struct wf_recipe recipe = setup->infer[r->process.place.group];
     struct wf_rank_options rank;
     for (uint32_t i = 0; i < group->ignore_count; i++) {
         ignore[i] = group->ignore[i];
     }
-    wf_process_rank_options(&r->process, r->setup, r->options, &rank);
-    rank.engine = r->place.engine;
-    rank.group = group->name;
-    rank.group_rank = r->place.group_rank;
-    recipe.placement = wf_run_table(r->setup, r->place.group, r->table);
+    recipe.placement = wf_run_table(setup, r->process.place.group, r->table);
+    wf_process_rank_options(&r->process, &r->memory, &rank);
     rank.recipe = &recipe;
-    rank.regions = &r->memory.region;
-    rank.region_count = 1;
-    rank.tensors = r->memory.tensors;
-    rank.tensor_count = r->memory.tensor_count;
     rank.ignore = ignore;
     rank.ignore_count = group->ignore_count;
-    rank.mode = group->mode;
     rank.store = r->store;
-    rank.skip_quiesce = r->setup->job.run.skip_pause;
-    rank.host = r;
-    rank.hooks = (struct wf_rank_hooks){
-        .quiesce = on_quiesce, .resume = on_resume, .aborted = on_aborted, .ended = on_ended};
-    enum wf_status status = wf_rank_new(r->process.loop, &rank, &r->rank, error);
+    rank.skip_quiesce = setup->job.run.skip_pause;
+    rank.hooks =
+        (struct wf_rank_hooks){.quiesce = on_quiesce, .resume = on_resume, .aborted = on_aborted};
+    return wf_process_join(&r->process, &rank, error);
+}
+
+static enum wf_status start(struct wf_process *process, struct wf_error *error)
+{
+    struct infer *r = of(process);
+    enum wf_status status = prepare(r, error);
     if (status == WF_OK) {
-        r->process.user = r;
-        r->process.gate_said = gate_said;
-        r->process.asked_to_end = asked_to_end;
         r->placing.fire = place_experts;
         r->placing.name = "a table of experts";
-        status = wf_process_watch(&r->process, r->options, error);
+        status = join(r, error);
     }
-    if (status == WF_OK && r->options->reader_socket != NULL) {
+    if (status == WF_OK && process->options->reader_socket != NULL) {
         r->reconnect.fire = connect_reader;
         r->reconnect.name = "the reader";
         connect_reader(&r->reconnect);
@@ -485,23 +429,19 @@ static enum wf_status start(struct infer *r, struct wf_error *error)
     return status;
 }
 
-static void finish(struct infer *r)
+static void close_links(struct wf_process *process)
 {
-    if (r->rank != NULL) {
-        wf_rank_free(r->rank);
+    struct infer *r = of(process);
+    wf_timer_cancel(process->loop, &r->reconnect);
+    wf_timer_cancel(process->loop, &r->placing);
+    if (r->conn != 0) {
+        process->env->ops->close(process->env, r->conn);
     }
-    if (r->process.loop != NULL) {
-        wf_timer_cancel(r->process.loop, &r->reconnect);
-        wf_timer_cancel(r->process.loop, &r->placing);
-        if (r->conn != 0) {
-            r->process.env->ops->close(r->process.env, r->conn);
-        }
-        wf_actor_close(&r->actor);
-        while (wf_loop_turn(r->process.loop)) {
-        }
-        wf_actor_fini(&r->actor);
-        wf_process_fini(&r->process);
-    }
+}
+
+static void fini(struct wf_process *process)
+{
+    struct infer *r = of(process);
     wf_run_memory_fini(&r->memory);
     wf_version_store_free(r->store);
     wf_verify_free(r->verify);
@@ -509,30 +449,17 @@ static void finish(struct infer *r)
     wf_layout_free(r->layout);
 }
 
-int wf_infer_process(struct wf_run_setup *setup, const struct wf_process_options *options)
+int wf_infer_process(const struct wf_run_setup *setup, const struct wf_process_options *options)
 {
-    struct wf_error error;
+    static const struct wf_process_kind kind = {.name = "engine worker",
+                                                .handle = handle,
+                                                .start = start,
+                                                .busy = busy,
+                                                .close = close_links,
+                                                .fini = fini};
     struct infer *r = calloc(1, sizeof *r);
     WF_ASSERT(r != NULL);
-    r->setup = setup;
-    r->options = options;
-    r->place = wf_run_place(setup, options->rank);
-    enum wf_status status = wf_process_init(&r->process, setup, options, 1, &error);
-    if (status == WF_OK) {
-        wf_actor_init(&r->actor, r->process.loop, "engine worker", handle);
-        status = prepare(r, &error);
-    }
-    if (status == WF_OK) {
-        status = start(r, &error);
-    }
-    if (status == WF_OK) {
-        wf_loop_run(r->process.loop);
-    } else {
-        wf_process_say(options, error.text);
-        r->process.exit_status = WF_EXIT_FAILED;
-    }
-    int exit_status = r->process.exit_status;
-    finish(r);
+    int exit_status = wf_process_run(&r->process, &kind, setup, options);
     free(r);
     return exit_status;
 }

@@ -35,10 +35,7 @@ struct read_rank {
 };
 
 struct engine_reader {
-    struct wf_actor actor;
     struct wf_process process;
-    const struct wf_process_options *options;
-    struct wf_run_setup *setup;
     struct wf_checkpoint *checkpoint;
     struct read_rank *ranks;
     uint32_t rank_count;
@@ -50,15 +47,9 @@ struct engine_reader {
     uint64_t pass_step; /* what the engine served when the pass began */
 };
 
-static void say(const char *text)
+static struct engine_reader *of(const struct wf_process *process)
 {
-    fprintf(stderr, "weft: reader: %s\n", text);
-}
-
-static void stop(struct engine_reader *e, int exit_status)
-{
-    e->process.exit_status = exit_status;
-    wf_loop_stop(e->process.loop);
+    return WF_CONTAINER(process, struct engine_reader, process);
 }
 
 /* --- passes
@@ -84,7 +75,7 @@ static void end_pass(struct engine_reader *e)
         snprintf(line, sizeof line, "%s read in %s of rank %u, element %llu",
                  seen.torn ? "torn" : "another version than the engine said,", seen.tensor,
                  seen.rank, (unsigned long long)seen.index);
-        say(line);
+        wf_process_say(&e->process, line);
     }
     /* One rank carries the engine's counts, or every torn read would count once a rank. */
     e->ranks[0].counts.forward++;
@@ -97,8 +88,8 @@ static void sample(struct engine_reader *e, uint32_t ticks)
 {
     struct wf_error error;
     if (wf_reader_sample(e->reader, e->positions * ticks, &error) != WF_OK) {
-        say(error.text);
-        stop(e, WF_EXIT_FAILED);
+        wf_process_say(&e->process, error.text);
+        wf_process_end(&e->process, WF_EXIT_FAILED);
     }
 }
 
@@ -155,10 +146,10 @@ static struct wf_verify_place place_of(const struct engine_reader *e, uint32_t e
                                        uint32_t table)
 {
     uint32_t first = 0;
-    while (wf_run_place(e->setup, first).engine != e->options->rank) {
+    while (wf_run_place(e->process.setup, first).engine != e->process.options->rank) {
         first++;
     }
-    return wf_run_verify_place(e->setup, first + engine_rank, table);
+    return wf_run_verify_place(e->process.setup, first + engine_rank, table);
 }
 
 static enum wf_status find_tensors(struct read_rank *rank, const struct wf_reader_tensor *table,
@@ -200,7 +191,7 @@ static enum wf_status map_rank(struct engine_reader *e, struct read_rank *rank, 
     }
     struct wf_verify_place place = place_of(e, frame->engine_rank, 0);
     enum wf_status status =
-        wf_verify_open(e->checkpoint, e->setup->model, &place, &rank->verify, error);
+        wf_verify_open(e->checkpoint, e->process.setup->model, &place, &rank->verify, error);
     return status != WF_OK
                ? status
                : find_tensors(rank, (const struct wf_reader_tensor *)(frame + 1),
@@ -230,7 +221,8 @@ static enum wf_status take_table(struct engine_reader *e, struct read_rank *rank
     struct wf_verify_place place = place_of(e, (uint32_t)(rank - e->ranks), (uint32_t)table);
     struct wf_verify *verify = NULL;
     drain(e);
-    enum wf_status status = wf_verify_open(e->checkpoint, e->setup->model, &place, &verify, error);
+    enum wf_status status =
+        wf_verify_open(e->checkpoint, e->process.setup->model, &place, &verify, error);
     if (status != WF_OK) {
         return status;
     }
@@ -261,8 +253,8 @@ static void take_weights(struct engine_reader *e, struct wf_wire_msg *wire)
         status = make_reader(e, &error);
     }
     if (status != WF_OK) {
-        say(error.text);
-        stop(e, WF_EXIT_FAILED);
+        wf_process_say(&e->process, error.text);
+        wf_process_end(&e->process, WF_EXIT_FAILED);
     }
 }
 
@@ -304,8 +296,8 @@ static void take_frame(struct engine_reader *e, struct wf_wire_msg *wire)
     } else if (frame.word == WF_READER_RESUME) {
         struct wf_error error;
         if (frame.table != rank->table && take_table(e, rank, frame.table, &error) != WF_OK) {
-            say(error.text);
-            stop(e, WF_EXIT_FAILED);
+            wf_process_say(&e->process, error.text);
+            wf_process_end(&e->process, WF_EXIT_FAILED);
             return;
         }
         rank->resumed = true;
@@ -316,7 +308,7 @@ static void take_frame(struct engine_reader *e, struct wf_wire_msg *wire)
 
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct engine_reader *e = WF_CONTAINER(self, struct engine_reader, actor);
+    struct engine_reader *e = WF_CONTAINER(self, struct engine_reader, process.actor);
     struct wf_wire_msg *wire = (struct wf_wire_msg *)msg;
     if (msg->kind == WF_WIRE_FRAME) {
         take_frame(e, wire);
@@ -328,21 +320,10 @@ static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 
 /* --- the whole
  * ------------------------------------------------------------------------------------------ */
-static void gate_said(void *user, const char *line)
-{
-    (void)user;
-    (void)line;
-}
-
-static void asked_to_end(void *user)
-{
-    stop(user, WF_EXIT_OK);
-}
-
 /* The job's readers together keep to WF_READER_RATE_MAX positions a second. */
 static void set_rate(struct engine_reader *e)
 {
-    uint64_t rate = WF_READER_RATE_MAX / e->setup->engines;
+    uint64_t rate = WF_READER_RATE_MAX / e->process.setup->engines;
     rate = rate > 0 ? rate : 1;
     e->positions = (uint32_t)(rate * TICK_MIN_NS / 1000000000ULL);
     e->positions = e->positions > 0 ? e->positions : 1;
@@ -350,63 +331,59 @@ static void set_rate(struct engine_reader *e)
     e->tick_ns = e->tick_ns < TICK_MIN_NS ? TICK_MIN_NS : e->tick_ns;
 }
 
-static enum wf_status prepare(struct engine_reader *e, struct wf_error *error)
+static enum wf_status start(struct wf_process *process, struct wf_error *error)
 {
+    struct engine_reader *e = of(process);
+    const struct wf_run_setup *setup = process->setup;
     char bound[WF_ADDRESS_MAX];
-    for (uint32_t i = 0; i < e->setup->infer_ranks; i++) {
-        e->rank_count += wf_run_place(e->setup, i).engine == e->options->rank;
+    for (uint32_t i = 0; i < setup->infer_ranks; i++) {
+        e->rank_count += wf_run_place(setup, i).engine == process->options->rank;
     }
     e->ranks = calloc(e->rank_count, sizeof *e->ranks);
     WF_ASSERT(e->ranks != NULL);
     set_rate(e);
     e->tick.fire = ticked;
     e->tick.name = "forward pass";
-    e->process.env->ops->random(e->process.env, &e->seed, sizeof e->seed);
-    e->process.user = e;
-    e->process.gate_said = gate_said;
-    e->process.asked_to_end = asked_to_end;
+    process->env->ops->random(process->env, &e->seed, sizeof e->seed);
     struct wf_checkpoint_options checks = {.extras_refuse = false};
     enum wf_status status =
-        wf_checkpoint_open(e->setup->folder, e->setup->model, &checks, &e->checkpoint, error);
+        wf_checkpoint_open(setup->folder, setup->model, &checks, &e->checkpoint, error);
     if (status == WF_OK) {
-        status = e->process.env->ops->listen(e->process.env, &e->actor, e->options->reader_socket,
-                                             bound, &e->listener, error);
+        status =
+            process->env->ops->listen(process->env, &process->actor,
+                                      process->options->reader_socket, bound, &e->listener, error);
     }
-    return status == WF_OK ? wf_process_watch(&e->process, e->options, error) : status;
+    return status;
 }
 
-int wf_reader_process(struct wf_run_setup *setup, const struct wf_process_options *options)
+static void close_pass(struct wf_process *process)
 {
-    struct wf_error error;
-    struct engine_reader *e = calloc(1, sizeof *e);
-    WF_ASSERT(e != NULL);
-    e->setup = setup;
-    e->options = options;
-    enum wf_status status = wf_process_init(&e->process, setup, options, 0, &error);
-    if (status == WF_OK) {
-        wf_actor_init(&e->actor, e->process.loop, "reader", handle);
-        status = prepare(e, &error);
-    }
-    if (status == WF_OK) {
-        wf_loop_run(e->process.loop);
-    } else {
-        say(error.text);
-        e->process.exit_status = WF_EXIT_FAILED;
-    }
-    int exit_status = e->process.exit_status;
-    if (e->process.loop != NULL) {
-        wf_timer_cancel(e->process.loop, &e->tick);
-        wf_actor_close(&e->actor);
-        while (wf_loop_turn(e->process.loop)) {
-        }
-        wf_actor_fini(&e->actor);
-    }
+    struct engine_reader *e = of(process);
+    wf_timer_cancel(process->loop, &e->tick);
+    drain(e);
+}
+
+static void fini(struct wf_process *process)
+{
+    struct engine_reader *e = of(process);
     for (uint32_t i = 0; i < e->rank_count; i++) {
         forget(e, &e->ranks[i]);
     }
-    wf_process_fini(&e->process);
     wf_checkpoint_free(e->checkpoint);
     free(e->ranks);
+}
+
+int wf_reader_process(const struct wf_run_setup *setup, const struct wf_process_options *options)
+{
+    static const struct wf_process_kind kind = {.name = "reader",
+                                                .reader = true,
+                                                .handle = handle,
+                                                .start = start,
+                                                .close = close_pass,
+                                                .fini = fini};
+    struct engine_reader *e = calloc(1, sizeof *e);
+    WF_ASSERT(e != NULL);
+    int exit_status = wf_process_run(&e->process, &kind, setup, options);
     free(e);
     return exit_status;
 }

@@ -19,14 +19,10 @@
 enum { STEP_DONE = 0x1100 };
 
 struct train {
-    struct wf_actor actor;
     struct wf_process process;
-    const struct wf_process_options *options;
-    struct wf_run_setup *setup;
     struct wf_layout *layout;
     struct wf_checkpoint *checkpoint;
     struct wf_run_memory memory;
-    struct wf_rank *rank;
     struct wf_job step_job;
     enum wf_status step_status;
     struct wf_error step_error;
@@ -36,34 +32,28 @@ struct train {
     uint64_t published;
     uint64_t rebuild; /* the step a restarted rank has to get to at once */
     bool each; /* nobody waits between steps: every step is published before the next is made */
-    bool ready, held, stepping, finish, idle, closing, ended;
+    bool ready, held, stepping, finish, idle;
     uint64_t step_start_ns, hold_start_ns;
 };
 
-static uint64_t now_ns(struct train *t)
+static struct train *of(const struct wf_process *process)
 {
-    return t->process.env->ops->now_ns(t->process.env);
+    return WF_CONTAINER(process, struct train, process);
 }
 
-static void add_span(struct train *t, const char *name, uint64_t start_ns, uint64_t end_ns)
+/* A span of the weights' own step that ends now. */
+static void add_span(struct train *t, const char *name, uint64_t start_ns)
 {
-    struct wf_trace_span span = {name, start_ns, end_ns, t->current, 0};
-    wf_trace_add(&t->process.trace, span);
+    wf_process_span(&t->process, name, start_ns, wf_process_now_ns(&t->process), t->current);
 }
 
 static void send_note(struct train *t, struct wf_version version, uint64_t attempt,
                       const char *text)
 {
-    struct wf_el_span spans[WF_NOTE_SPANS];
-    struct wf_frame_note note = {.side = WF_TRAIN,
-                                 .rank = t->options->rank,
-                                 .version = version,
-                                 .attempt = attempt,
-                                 .spans = spans,
-                                 .spans_count = wf_process_spans(&t->process, spans)};
-    note.own_bytes_peak = wf_run_own_bytes();
+    struct wf_frame_note note = {
+        .version = version, .attempt = attempt, .own_bytes_peak = wf_run_own_bytes()};
     snprintf(note.text, sizeof note.text, "%s", text);
-    wf_rank_note(t->rank, &note);
+    wf_process_note(&t->process, &note);
 }
 
 /* The optimizer: every element moves to its next value. In place where the tensors have the
@@ -74,12 +64,12 @@ static void step_work(struct wf_job *job)
     uint64_t target = t->step_target;
     bool in_place = target == t->current + 1;
     for (uint32_t i = 0; i < t->layout->tensor_count; i++) {
-        in_place = in_place && t->layout->tensors[i].dtype == t->setup->model->dtype;
+        in_place = in_place && t->layout->tensors[i].dtype == t->process.setup->model->dtype;
     }
     t->step_status = WF_OK;
     if (!in_place) {
-        t->step_status = wf_run_load(t->checkpoint, t->setup->model, t->layout, &t->memory, target,
-                                     &t->step_error);
+        t->step_status = wf_run_load(t->checkpoint, t->process.setup->model, t->layout, &t->memory,
+                                     target, &t->step_error);
         return;
     }
     for (uint32_t i = 0; i < t->layout->tensor_count; i++) {
@@ -89,72 +79,62 @@ static void step_work(struct wf_job *job)
     }
 }
 
-static void end(struct train *t, int exit_status)
-{
-    if (t->process.exit_status == 0) {
-        t->process.exit_status = exit_status;
-    }
-    if (!t->closing) {
-        t->closing = true;
-        wf_rank_close(t->rank);
-    }
-}
-
 static void publish(struct train *t)
 {
     struct wf_error error;
     char label[WF_LABEL_MAX];
     snprintf(label, sizeof label, "step-%llu", (unsigned long long)t->current);
-    enum wf_status status =
-        wf_rank_publish_within(t->rank, t->current, label, t->setup->job.deadline_ns, &error);
+    enum wf_status status = wf_rank_publish_within(t->process.rank, t->current, label,
+                                                   t->process.setup->job.deadline_ns, &error);
     if (status == WF_OK) {
         t->published = t->current;
         t->held = true; /* until released, or in snapshot mode until copied */
-        t->hold_start_ns = now_ns(t);
+        t->hold_start_ns = wf_process_now_ns(&t->process);
     } else if (status != WF_AGAIN) {
-        wf_process_say(t->options, error.text);
-        end(t, WF_EXIT_FAILED);
+        wf_process_say(&t->process, error.text);
+        wf_process_end(&t->process, WF_EXIT_FAILED);
     }
 }
 
 /* Does what can be done next; called after every change. */
 static void go_on(struct train *t)
 {
-    if (!t->ready || t->stepping || t->held || t->closing) {
+    if (!t->ready || t->stepping || t->held || t->process.closing) {
         return;
     }
     bool unpublished = t->current > 0 && t->published != t->current;
     if ((t->current < t->allowed && !(t->each && unpublished)) || t->current < t->rebuild) {
         t->stepping = true;
         t->step_target = t->rebuild > t->current ? t->rebuild : t->current + 1;
-        t->step_start_ns = now_ns(t);
-        t->step_job = (struct wf_job){.owner = &t->actor, .work = step_work, .name = "step"};
+        t->step_start_ns = wf_process_now_ns(&t->process);
+        t->step_job =
+            (struct wf_job){.owner = &t->process.actor, .work = step_work, .name = "step"};
         t->step_job.done.kind = STEP_DONE;
         t->process.env->ops->job(t->process.env, &t->step_job);
     } else if (unpublished) {
         publish(t);
     } else if (t->finish && !t->idle) {
         t->idle = true;
-        wf_rank_idle(t->rank);
+        wf_rank_idle(t->process.rank);
     }
 }
 
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
-    struct train *t = WF_CONTAINER(self, struct train, actor);
+    struct train *t = WF_CONTAINER(self, struct train, process.actor);
     WF_ASSERT(msg->kind == STEP_DONE);
     t->stepping = false;
-    if (t->ended) {
-        wf_loop_stop(t->process.loop);
+    if (t->process.ended) {
+        wf_process_stop_when_quiet(&t->process);
         return WF_KEEP;
     }
     if (t->step_status != WF_OK) {
-        wf_process_say(t->options, t->step_error.text);
-        end(t, WF_EXIT_FAILED);
+        wf_process_say(&t->process, t->step_error.text);
+        wf_process_end(&t->process, WF_EXIT_FAILED);
         return WF_KEEP;
     }
     t->current = t->step_target;
-    add_span(t, "step", t->step_start_ns, now_ns(t));
+    add_span(t, "step", t->step_start_ns);
     go_on(t);
     return WF_KEEP;
 }
@@ -163,7 +143,7 @@ static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
  * ---------------------------------------------------------------------------------------- */
 static void on_ready(void *host, struct wf_rank *rank, bool restarted, uint64_t step)
 {
-    struct train *t = host;
+    struct train *t = of(host);
     (void)rank;
     t->ready = true;
     t->rebuild = step;
@@ -178,10 +158,10 @@ static void on_ready(void *host, struct wf_rank *rank, bool restarted, uint64_t 
 static void on_released(void *host, struct wf_rank *rank, struct wf_version version,
                         uint32_t engines)
 {
-    struct train *t = host;
+    struct train *t = of(host);
     (void)rank;
     if (t->held) {
-        add_span(t, "hold", t->hold_start_ns, now_ns(t));
+        add_span(t, "hold", t->hold_start_ns);
     }
     send_note(t, version, 0, engines == 0 ? "given up" : "");
     if (version.step == t->published) {
@@ -193,24 +173,24 @@ static void on_released(void *host, struct wf_rank *rank, struct wf_version vers
 /* The caller of an update is told now; what it must not do is to train on. */
 static void on_in_doubt(void *host, struct wf_rank *rank, struct wf_version version)
 {
-    struct train *t = host;
+    struct train *t = of(host);
     (void)rank;
     char line[160];
     snprintf(line, sizeof line, "version %llu is in doubt: its outcome is not known in time; %s",
              (unsigned long long)version.step,
              t->held ? "the weights stay held" : "its copy stays as it is");
-    wf_process_say(t->options, line);
+    wf_process_say(&t->process, line);
     send_note(t, version, 0, WF_RUN_IN_DOUBT);
 }
 
 static void on_copied(void *host, struct wf_rank *rank, struct wf_version version,
                       const struct wf_error *why)
 {
-    struct train *t = host;
+    struct train *t = of(host);
     (void)rank;
-    add_span(t, "snapshot", t->hold_start_ns, now_ns(t));
+    add_span(t, "snapshot", t->hold_start_ns);
     if (why != NULL) {
-        wf_process_say(t->options, why->text);
+        wf_process_say(&t->process, why->text);
         send_note(t, version, 0, "given up");
     }
     t->held = false;
@@ -220,14 +200,14 @@ static void on_copied(void *host, struct wf_rank *rank, struct wf_version versio
 static void on_aborted(void *host, struct wf_rank *rank, struct wf_version version,
                        uint64_t attempt, bool again, const struct wf_culprit *culprit)
 {
-    struct train *t = host;
+    struct train *t = of(host);
     (void)rank;
     char line[WF_CULPRIT_TEXT + 128], who[WF_CULPRIT_TEXT];
     wf_culprit_format(culprit, who);
     snprintf(line, sizeof line, "version %llu, attempt %llu aborted: %s; %s",
              (unsigned long long)version.step, (unsigned long long)attempt, who,
              again ? "held for another attempt" : "the weights are free");
-    wf_process_say(t->options, line);
+    wf_process_say(&t->process, line);
     send_note(t, version, attempt, again ? "" : "given up");
     if (!again && version.step == t->published) {
         t->held = false;
@@ -235,26 +215,17 @@ static void on_aborted(void *host, struct wf_rank *rank, struct wf_version versi
     go_on(t);
 }
 
-static void on_ended(void *host, struct wf_rank *rank, const struct wf_error *why)
+/* A step that runs still writes the weights. */
+static bool busy(const struct wf_process *process)
 {
-    struct train *t = host;
-    (void)rank;
-    t->closing = true;
-    if (why->status != WF_CLOSED) {
-        wf_process_say(t->options, why->text);
-        t->process.exit_status = WF_EXIT_FAILED;
-    }
-    t->ended = true;
-    if (!t->stepping) { /* a step that runs still writes the weights */
-        wf_loop_stop(t->process.loop);
-    }
+    return of(process)->stepping;
 }
 
 /* --- the gate
  * ---------------------------------------------------------------------------------------- */
-static void gate_said(void *user, const char *line)
+static void gate_said(struct wf_process *process, const char *line)
 {
-    struct train *t = user;
+    struct train *t = of(process);
     unsigned long long step;
     if (sscanf(line, "step %llu", &step) == 1 && step > t->allowed) {
         t->allowed = step;
@@ -266,18 +237,13 @@ static void gate_said(void *user, const char *line)
     go_on(t);
 }
 
-static void asked_to_end(void *user)
-{
-    end(user, WF_EXIT_FAILED);
-}
-
 static enum wf_status load(struct train *t, struct wf_error *error)
 {
-    struct wf_run_setup *setup = t->setup;
-    uint64_t start_ns = now_ns(t);
+    const struct wf_run_setup *setup = t->process.setup;
+    uint64_t start_ns = wf_process_now_ns(&t->process);
     struct wf_checkpoint_options checks = {.extras_refuse = setup->job.policy.extras_refuse};
     enum wf_status status =
-        wf_layout_derive(setup->model, &setup->train, t->options->rank, &t->layout, error);
+        wf_layout_derive(setup->model, &setup->train, t->process.options->rank, &t->layout, error);
     if (status == WF_OK) {
         status = wf_checkpoint_open(setup->folder, setup->model, &checks, &t->checkpoint, error);
     }
@@ -287,76 +253,49 @@ static enum wf_status load(struct train *t, struct wf_error *error)
     if (status == WF_OK) {
         status = wf_run_load(t->checkpoint, setup->model, t->layout, &t->memory, t->current, error);
     }
-    add_span(t, "load", start_ns, now_ns(t));
+    add_span(t, "load", start_ns);
     return status;
 }
 
-static enum wf_status start(struct train *t, struct wf_error *error)
+static enum wf_status start(struct wf_process *process, struct wf_error *error)
 {
+    struct train *t = of(process);
     struct wf_rank_options rank;
-    wf_process_rank_options(&t->process, t->setup, t->options, &rank);
-    rank.group = "train";
-    rank.group_rank = t->options->rank;
-    rank.recipe = &t->setup->train;
-    rank.regions = &t->memory.region;
-    rank.region_count = 1;
-    rank.tensors = t->memory.tensors;
-    rank.tensor_count = t->memory.tensor_count;
-    rank.host = t;
+    enum wf_status status = load(t, error);
+    if (status != WF_OK) {
+        return status;
+    }
+    wf_process_rank_options(process, &t->memory, &rank);
     rank.hooks = (struct wf_rank_hooks){.ready = on_ready,
                                         .copied = on_copied,
                                         .in_doubt = on_in_doubt,
                                         .released = on_released,
-                                        .aborted = on_aborted,
-                                        .ended = on_ended};
-    enum wf_status status = wf_rank_new(t->process.loop, &rank, &t->rank, error);
-    if (status == WF_OK) {
-        t->process.user = t;
-        t->process.gate_said = gate_said;
-        t->process.asked_to_end = asked_to_end;
-        status = wf_process_watch(&t->process, t->options, error);
-    }
-    return status;
+                                        .aborted = on_aborted};
+    return wf_process_join(process, &rank, error);
 }
 
-int wf_train_process(struct wf_run_setup *setup, const struct wf_process_options *options)
+static void fini(struct wf_process *process)
 {
-    struct wf_error error;
-    struct train *t = calloc(1, sizeof *t);
-    WF_ASSERT(t != NULL);
-    t->setup = setup;
-    t->options = options;
-    t->allowed = options->gate ? 0 : setup->job.run.versions;
-    t->finish = !options->gate;
-    t->each = !options->gate && !setup->job.policy.drop_to_latest;
-    enum wf_status status = wf_process_init(&t->process, setup, options, 1, &error);
-    if (status == WF_OK) {
-        wf_actor_init(&t->actor, t->process.loop, "trainer", handle);
-        status = load(t, &error);
-    }
-    if (status == WF_OK) {
-        status = start(t, &error);
-    }
-    if (status == WF_OK) {
-        wf_loop_run(t->process.loop);
-    } else {
-        wf_process_say(options, error.text);
-        t->process.exit_status = WF_EXIT_FAILED;
-    }
-    int exit_status = t->process.exit_status;
-    if (t->rank != NULL) {
-        wf_rank_free(t->rank);
-    }
-    if (t->process.loop != NULL) {
-        wf_actor_close(&t->actor);
-        while (wf_loop_turn(t->process.loop)) {
-        }
-        wf_actor_fini(&t->actor);
-        wf_process_fini(&t->process);
-    }
+    struct train *t = of(process);
     wf_run_memory_fini(&t->memory);
     wf_checkpoint_free(t->checkpoint);
     wf_layout_free(t->layout);
+}
+
+int wf_train_process(const struct wf_run_setup *setup, const struct wf_process_options *options)
+{
+    static const struct wf_process_kind kind = {.name = "trainer",
+                                                .handle = handle,
+                                                .start = start,
+                                                .gate_said = gate_said,
+                                                .busy = busy,
+                                                .fini = fini};
+    struct train *t = calloc(1, sizeof *t);
+    WF_ASSERT(t != NULL);
+    t->allowed = options->gate ? 0 : setup->job.run.versions;
+    t->finish = !options->gate;
+    t->each = !options->gate && !setup->job.policy.drop_to_latest;
+    int exit_status = wf_process_run(&t->process, &kind, setup, options);
     free(t);
     return exit_status;
 }
