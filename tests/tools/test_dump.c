@@ -91,7 +91,7 @@ Test(dump, folders)
          "{\"engine\":\"hf\",\"engine\":\"vllm\",\"model\":" CONFIG "}",
          {0},
          WF_INVALID,
-         "twice"},
+         "same object"},
         {"a rank that is absent",
          "{\"engine\":\"vllm\",\"tp\":4,\"model\":" CONFIG "}",
          {"rank_00.safetensors", "rank_01.safetensors"},
