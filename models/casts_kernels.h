@@ -10,17 +10,33 @@
 
 #include "models/casts.h"
 
-/* X(name of the function, from, to) for every pair that changes the type. */
-#define WF_CAST_PAIR_MAP(X)   \
-    X(f32_to_bf16, F32, BF16) \
-    X(f32_to_f16, F32, F16)   \
-    X(bf16_to_f32, BF16, F32) \
-    X(bf16_to_f16, BF16, F16) \
-    X(f16_to_f32, F16, F32)   \
-    X(f16_to_bf16, F16, BF16)
+/* X(name of the function, from, to, rule for what is too large) for every pair that changes the
+ * type. First those that wf_cast_for gives (wf_dtype_castable), then the fp8 ones. */
+#define WF_CAST_PAIR_MAP(X)                       \
+    X(f32_to_bf16, F32, BF16, SATURATE)           \
+    X(f32_to_f16, F32, F16, SATURATE)             \
+    X(bf16_to_f32, BF16, F32, SATURATE)           \
+    X(bf16_to_f16, BF16, F16, SATURATE)           \
+    X(f16_to_f32, F16, F32, SATURATE)             \
+    X(f16_to_bf16, F16, BF16, SATURATE)           \
+    X(f32_to_e4m3, F32, F8_E4M3, SATURATE)        \
+    X(f16_to_e4m3, F16, F8_E4M3, SATURATE)        \
+    X(bf16_to_e4m3, BF16, F8_E4M3, SATURATE)      \
+    X(f32_to_e4m3_nan, F32, F8_E4M3, NAN_ABOVE)   \
+    X(f16_to_e4m3_nan, F16, F8_E4M3, NAN_ABOVE)   \
+    X(bf16_to_e4m3_nan, BF16, F8_E4M3, NAN_ABOVE) \
+    X(f32_to_e5m2, F32, F8_E5M2, SATURATE)        \
+    X(f16_to_e5m2, F16, F8_E5M2, SATURATE)        \
+    X(bf16_to_e5m2, BF16, F8_E5M2, SATURATE)      \
+    X(e4m3_to_f32, F8_E4M3, F32, SATURATE)        \
+    X(e4m3_to_f16, F8_E4M3, F16, SATURATE)        \
+    X(e4m3_to_bf16, F8_E4M3, BF16, SATURATE)      \
+    X(e5m2_to_f32, F8_E5M2, F32, SATURATE)        \
+    X(e5m2_to_f16, F8_E5M2, F16, SATURATE)        \
+    X(e5m2_to_bf16, F8_E5M2, BF16, SATURATE)
 
 enum wf_cast_pair {
-#define WF_CAST_PAIR_ENUM(name, from, to) WF_CAST_##name,
+#define WF_CAST_PAIR_ENUM(name, from, to, above) WF_CAST_##name,
     WF_CAST_PAIR_MAP(WF_CAST_PAIR_ENUM)
 #undef WF_CAST_PAIR_ENUM
         WF_CAST_PAIR_COUNT

@@ -38,8 +38,8 @@ enum wf_dtype wf_dtype_from_safetensors(const char *text, size_t len); /* "BF16"
 enum wf_dtype wf_dtype_from_torch(const char *text, size_t len);       /* "bfloat16" */
 const char *wf_dtype_safetensors(enum wf_dtype dtype);
 const char *wf_dtype_torch(enum wf_dtype dtype);
-/* True if values of `from` may be turned into `to` by casts.h (this build: f32, f16, bf16 among
- * themselves, and any type into itself). */
+/* True if a parameter of `from` may be given as `to` by a cast: f32, f16 and bf16 among themselves,
+ * and any type into itself. Not fp8, whose codes need their scales (quant.h). */
 bool wf_dtype_castable(enum wf_dtype from, enum wf_dtype to);
 
 #endif
