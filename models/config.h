@@ -24,7 +24,8 @@
 #include "models/hash.h"
 #include "runtime/status.h"
 
-struct wf_family; /* models/families/family.h */
+struct wf_family;   /* models/families/family.h */
+struct wf_variants; /* models/variant.h */
 
 enum { WF_SHAPE_MAX = 5, WF_NAME_MAX = 256, WF_LAYERS_MAX = 4096, WF_EXPERTS_MAX = 8192 };
 #define WF_NONE UINT32_MAX /* no stack, no index, no expert, no parameter */
@@ -50,7 +51,9 @@ struct wf_model {
     uint64_t layers;     /* size L */
     bool tied;           /* size tied */
     struct wf_hash hash; /* of family, sizes and parameters */
-    void *memory;        /* private: sizes, lists, names, index of parameters */
+    /* Of a job's model of which some groups hold the weights quantised; owned; else NULL. */
+    struct wf_variants *variants;
+    void *memory; /* private: sizes, lists, names, index of parameters */
 };
 
 /* `text` is the JSON of a config (len bytes, no NUL needed); `extra` are further families that go
@@ -59,13 +62,14 @@ enum wf_status wf_model_parse(const char *text, size_t len, const struct wf_fami
                               struct wf_model **model_out, struct wf_error *error);
 void wf_model_free(struct wf_model *model);
 /* The same family and sizes with another layer count (make-checkpoint --layers, tests); per-layer
- * lists are cut, or refused where they are too short. */
+ * lists are cut, or refused where they are too short. Of a model without variants. */
 enum wf_status wf_model_with_layers(const struct wf_model *model, uint64_t layers,
                                     struct wf_model **model_out, struct wf_error *error);
 /* Index of a parameter by name, or WF_NONE. */
 uint32_t wf_model_find(const struct wf_model *model, const char *name, size_t len);
 /* The parameter of a family's row in a member of a stack (WF_NONE outside), for one expert (0
- * where the row has none), or WF_NONE where the model has none. Constant time. */
+ * where the row has none), or WF_NONE where the model has none; with variants those of the plain
+ * view. Constant time. */
 uint32_t wf_model_param(const struct wf_model *model, uint32_t stack, uint32_t index, uint32_t row,
                         uint32_t expert);
 /* How many members a stack of the family has in this model. */

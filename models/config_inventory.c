@@ -9,13 +9,13 @@
 #include "models/config.h"
 #include "models/config_private.h"
 #include "models/expr.h"
+#include "models/variant.h"
 
 #define EXPERT_MARK "{expert}"
 #define LAYERS_MARK "{layers}"
 #define NUMBER_MARK "{i}"
 
-enum { DIGITS_MAX = 10, PREFETCH_AHEAD = 16 };
-#define TO_NUL SIZE_MAX
+enum { DIGITS_MAX = 10 };
 
 /* A row in one place. */
 struct run {
@@ -330,28 +330,6 @@ static enum wf_status add_rows(struct builder *b, struct wf_error *error)
     return status;
 }
 
-/* The slot of a name (of `len` bytes, or TO_NUL): where it stands, or the free one where it would.
- * A slot is the upper half of
- * the name's hash and the parameter's number. */
-static uint64_t *find_slot(const struct wf_model *model, const char *name, size_t len,
-                           uint64_t hash)
-{
-    const struct wf_model_memory *memory = wf_memory(model);
-    for (uint32_t at = (uint32_t)hash & memory->slot_mask;; at = (at + 1) & memory->slot_mask) {
-        uint64_t *slot = &memory->slots[at];
-        uint32_t param = (uint32_t)*slot;
-        if (param == WF_NONE) {
-            return slot;
-        }
-        const char *known = *slot >> 32 == hash >> 32 ? model->params[param].name : NULL;
-        size_t known_len = known ? strlen(known) : 0;
-        if (known && known_len == (len == TO_NUL ? strlen(name) : len) &&
-            memcmp(known, name, known_len) == 0) {
-            return slot;
-        }
-    }
-}
-
 static char *add_param(struct builder *b, const struct run *run, uint32_t expert, char *text)
 {
     struct wf_model *model = b->model;
@@ -366,28 +344,6 @@ static char *add_param(struct builder *b, const struct run *run, uint32_t expert
     char *end = write_name(b, run, expert, text);
     b->hashes[index] = wf_hash_bytes(text, (size_t)(end - text));
     return end + 1;
-}
-
-/* The table is larger than a cache: each slot is asked for some names before it is needed. */
-static enum wf_status index_names(struct builder *b, struct wf_error *error)
-{
-    struct wf_model *model = b->model;
-    struct wf_model_memory *memory = wf_memory(model);
-    for (uint32_t i = 0; i < model->param_count; i++) {
-        if (i + PREFETCH_AHEAD < model->param_count) {
-            __builtin_prefetch(
-                &memory->slots[(uint32_t)b->hashes[i + PREFETCH_AHEAD] & memory->slot_mask], 1);
-        }
-        const char *name = model->params[i].name;
-        uint64_t *slot = find_slot(model, name, TO_NUL, b->hashes[i]);
-        if ((uint32_t)*slot != WF_NONE) {
-            return wf_error_set(error, WF_INVALID,
-                                "two rows of the family %s give a parameter the name %s",
-                                model->family->name, name);
-        }
-        *slot = b->hashes[i] >> 32 << 32 | i;
-    }
-    return WF_OK;
 }
 
 static struct wf_param_entry *entry_of(const struct wf_model *model, uint32_t row, uint32_t stack,
@@ -473,25 +429,18 @@ static enum wf_status build(struct builder *b, struct wf_error *error)
     if (status != WF_OK) {
         return status;
     }
-    uint32_t slots = 16;
-    while (slots < 2 * b->params) {
-        slots *= 2;
-    }
     size_t entries = model->family->row_count * ((size_t)memory->places + 1);
     memory->names = malloc(b->text_bytes + 1);
-    memory->slots = malloc(slots * sizeof *memory->slots);
     memory->entries = malloc(entries * sizeof *memory->entries);
     model->params = malloc((b->params + 1) * sizeof *model->params);
     b->hashes = malloc((b->params + 1) * sizeof *b->hashes);
-    if (!b->hashes || !memory->names || !memory->slots || !memory->entries || !model->params) {
+    if (!b->hashes || !memory->names || !memory->entries || !model->params) {
         return wf_error_set(error, WF_NO_MEMORY, "no memory for an inventory");
     }
-    memset(memory->slots, 0xff, slots * sizeof *memory->slots);
     memset(memory->entries, 0xff, entries * sizeof *memory->entries);
-    memory->slot_mask = slots - 1;
     model->param_count = 0;
     hash_model(b, add_params(b, error));
-    return index_names(b, error);
+    return wf_model_index(model, b->hashes, error);
 }
 
 enum wf_status wf_model_build(struct wf_model *model, struct wf_error *error)
@@ -513,73 +462,16 @@ void wf_model_free(struct wf_model *model)
     if (memory) {
         free(memory->excluded.entries);
         free(memory->names);
+        free(memory->variant_names);
         free(memory->slots);
         free(memory->entries);
         free(memory);
     }
     if (model) {
+        wf_variants_free(model->variants);
         free(model->params);
         free(model);
     }
-}
-
-/* What the config said of a size, for another model. */
-static bool copy_size(const struct wf_size_value *from, struct wf_size_value *to)
-{
-    *to = *from;
-    to->at = NULL;
-    to->raw = NULL;
-    if (from->raw) {
-        to->raw = malloc((from->raw_count + 1) * sizeof *to->raw);
-        if (!to->raw) {
-            return false;
-        }
-        memcpy(to->raw, from->raw, from->raw_count * sizeof *to->raw);
-    }
-    return true;
-}
-
-enum wf_status wf_model_with_layers(const struct wf_model *model, uint64_t layers,
-                                    struct wf_model **model_out, struct wf_error *error)
-{
-    if (layers == 0 || layers > WF_LAYERS_MAX) {
-        return wf_error_set(error, WF_INVALID, "layers: expected 1 to %d, found %llu",
-                            WF_LAYERS_MAX, (unsigned long long)layers);
-    }
-    struct wf_model *copy = calloc(1, sizeof *copy);
-    struct wf_model_memory *memory = calloc(1, sizeof *memory);
-    bool made = copy && memory;
-    if (made) {
-        copy->family = model->family;
-        copy->dtype = model->dtype;
-        copy->memory = memory;
-        memcpy(copy->model_type, model->model_type, sizeof copy->model_type);
-        for (size_t i = 0; made && i < model->family->size_count; i++) {
-            made = copy_size(&wf_memory(model)->sizes[i], &memory->sizes[i]);
-        }
-        made = made && wf_excluded_copy(&wf_memory(model)->excluded, &memory->excluded);
-        memory->sizes[wf_family_find_size(model->family, "L", 1)].kind = WF_SIZE_NUMBER;
-        memory->sizes[wf_family_find_size(model->family, "L", 1)].value = layers;
-    }
-    enum wf_status status = made ? wf_model_resolve(copy, error)
-                                 : wf_error_set(error, WF_NO_MEMORY, "no memory for a model");
-    if (status == WF_OK) {
-        status = wf_model_build(copy, error);
-    }
-    if (status != WF_OK) {
-        if (!copy || !copy->memory) {
-            free(memory); /* of a model that was not begun */
-        }
-        wf_model_free(copy);
-        return status;
-    }
-    *model_out = copy;
-    return WF_OK;
-}
-
-uint32_t wf_model_find(const struct wf_model *model, const char *name, size_t len)
-{
-    return (uint32_t)*find_slot(model, name, len, wf_hash_bytes(name, len));
 }
 
 uint32_t wf_model_param(const struct wf_model *model, uint32_t stack, uint32_t index, uint32_t row,

@@ -1,5 +1,6 @@
-/* config_private.h - between config.c (keys), config_sizes.c (values) and config_inventory.c
- * (parameters): what a model keeps behind wf_model.memory.
+/* config_private.h - between config.c (keys), config_sizes.c (values), config_inventory.c
+ * (parameters), config_names.c (their index), config_vary.c and variant.c (models made of a model):
+ * what a model keeps behind wf_model.memory.
  *
  * A place is a member of a stack: places are counted through all stacks in the family's order. */
 #ifndef WEFT_MODELS_CONFIG_PRIVATE_H
@@ -65,6 +66,7 @@ struct wf_model_memory {
     uint32_t places, experts;
     struct wf_excluded excluded;
     char *names;                    /* of all parameters, each with its NUL */
+    char *variant_names;            /* of those that variant.c added */
     uint64_t *slots;                /* hash table over names: half a hash, parameter or WF_NONE */
     uint32_t slot_mask;             /* slots are a power of two */
     struct wf_param_entry *entries; /* [row][1 + place]; 0 is outside the stacks */
@@ -80,6 +82,19 @@ static inline struct wf_model_memory *wf_memory(const struct wf_model *model)
 enum wf_status wf_model_resolve(struct wf_model *model, struct wf_error *error);
 /* Fills params, names, their index and the hash of a model that was resolved. */
 enum wf_status wf_model_build(struct wf_model *model, struct wf_error *error);
+/* Makes the index by name anew; `hashes` are wf_hash_bytes of the names. INVALID: one name twice.
+ */
+enum wf_status wf_model_index(struct wf_model *model, const uint64_t *hashes,
+                              struct wf_error *error);
+/* A size that a varied model has whatever the config said; one that the family has not is left out.
+ */
+struct wf_size_change {
+    const char *name;
+    uint64_t value;
+};
+/* The model of the same config but for `changes`. Not of a model with variants. */
+enum wf_status wf_model_vary(const struct wf_model *model, const struct wf_size_change *changes,
+                             size_t count, struct wf_model **model_out, struct wf_error *error);
 /* Whether a row belongs to a stack. */
 bool wf_family_row_in_stack(const struct wf_family *family, const struct wf_family_row *row,
                             uint32_t stack);

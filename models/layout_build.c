@@ -271,6 +271,12 @@ enum wf_status wf_build_end(struct wf_build *build, enum wf_status status,
         wf_layout_free(layout);
         return status;
     }
+    for (uint32_t i = 0; build->job && i < layout->piece_count; i++) {
+        struct wf_piece *piece = &layout->pieces[i];
+        piece->param = piece->kind == WF_PIECE_DATA
+                           ? wf_model_of_view(build->job, build->view, piece->param)
+                           : piece->param;
+    }
     if (layout->piece_count > 0) {
         qsort(layout->pieces, layout->piece_count, sizeof *layout->pieces, compare_pieces);
     }

@@ -6,6 +6,7 @@
 #include "models/config_private.h"
 #include "models/expr.h"
 #include "models/layout_rows.h"
+#include "models/variant.h"
 
 struct deriver {
     struct wf_row_at at;
@@ -469,9 +470,11 @@ static enum wf_status add_chunks(struct deriver *d)
     return status;
 }
 
-static enum wf_status derive(const struct wf_model *model, const struct wf_recipe *recipe,
+/* In the recipe's view of the job's model. */
+static enum wf_status derive(const struct wf_model *job, const struct wf_recipe *recipe,
                              uint32_t rank, struct wf_layout **layout_out, struct wf_error *error)
 {
+    const struct wf_model *model = wf_model_view(job, recipe);
     struct deriver *d = calloc(1, sizeof *d);
     if (!d) {
         return wf_error_set(error, WF_NO_MEMORY, "no memory for a layout");
@@ -479,6 +482,8 @@ static enum wf_status derive(const struct wf_model *model, const struct wf_recip
     *d = (struct deriver){.error = error, .rank = wf_recipe_coordinates(recipe, rank)};
     d->at = (struct wf_row_at){.at = {model, WF_NONE, WF_NONE}, .recipe = recipe, .rank = &d->rank};
     wf_build_begin(&d->build);
+    d->build.job = job;
+    d->build.view = model;
     enum wf_status status = wf_binding_make(model, recipe->engine, &d->binding, error);
     if (status == WF_OK) {
         d->slabs = calloc(d->binding.count + 1, sizeof *d->slabs);
@@ -500,6 +505,24 @@ static enum wf_status derive(const struct wf_model *model, const struct wf_recip
     return status;
 }
 
+/* A SPEC may ask for what its job's model was not made for (models/variant.h). */
+static enum wf_status check_view(const struct wf_model *job, const struct wf_model *view,
+                                 const struct wf_recipe *recipe, struct wf_error *error)
+{
+    bool fp8 = wf_model_size(view, "fp8") != 0;
+    enum wf_quant wanted = wf_recipe_rule(recipe);
+    bool other = job->variants && wanted != WF_QUANT_NONE && wanted != job->variants->rule;
+    if (recipe->engine->view != WF_VIEW_SPEC || recipe->quant == WF_RECIPE_QUANT_CONFIG ||
+        (fp8 == (wanted != WF_QUANT_NONE) && !other)) {
+        return WF_OK;
+    }
+    return wf_error_set(error, WF_INVALID,
+                        "quant=%s: the job's weights are %s%s: expected a quant that the job was "
+                        "made with",
+                        wf_quant_name(wanted), fp8 ? "in fp8" : "not quantised",
+                        other ? " by another rule" : "");
+}
+
 enum wf_status wf_layout_derive(const struct wf_model *model, const struct wf_recipe *recipe,
                                 uint32_t rank, struct wf_layout **layout_out,
                                 struct wf_error *error)
@@ -510,16 +533,22 @@ enum wf_status wf_layout_derive(const struct wf_model *model, const struct wf_re
         return wf_error_set(error, WF_INVALID, "rank %" PRIu32 " of %" PRIu32 " ranks", rank,
                             world);
     }
-    enum wf_status status = wf_engine_refuse_packed(model, error);
+    const struct wf_model *view = wf_model_view(model, recipe);
+    enum wf_status status = check_view(model, view, recipe, error);
+    if (status == WF_OK) {
+        status = wf_engine_refuse_packed(view, error);
+    }
     if (status == WF_OK && engine->check) {
-        status = engine->check(model, recipe, error);
+        status = engine->check(view, recipe, error);
     }
     struct wf_layout *layout = NULL;
     if (status == WF_OK) {
         status = derive(model, recipe, rank, &layout, error);
     }
     if (status == WF_OK && engine->finish) {
-        return engine->finish(model, recipe, rank, layout, layout_out, error);
+        WF_ASSERT(!model->variants ||
+                  view == model->variants->plain); /* its numbers are the job's */
+        return engine->finish(view, recipe, rank, layout, layout_out, error);
     }
     if (status == WF_OK) {
         *layout_out = layout;

@@ -4,6 +4,7 @@
 #define WEFT_MODELS_LAYOUT_PRIVATE_H
 
 #include "models/layout.h"
+#include "models/variant.h"
 
 /* wf_layout.memory. */
 struct wf_layout_memory {
@@ -18,6 +19,8 @@ struct wf_build {
     uint32_t tensor_room, piece_room, form_room, alias_room;
     char *text;
     size_t text_used, text_room;
+    /* Where a layout is derived in a view: its pieces' parameters become the job's at the end. */
+    const struct wf_model *job, *view;
     bool failed;
 };
 

@@ -372,6 +372,14 @@ static enum wf_status check_recipe(const struct wf_recipe *recipe, struct wf_err
         }
     }
     const struct wf_engine *engine = recipe->engine;
+    uint32_t rows = 0, columns = 0;
+    wf_quant_block(wf_recipe_rule(recipe), &rows, &columns);
+    if (wf_recipe_rule(recipe) != WF_QUANT_NONE && (rows != 128 || columns != 128)) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "quant=%s: expected a rule with blocks of 128 x 128: where %s keeps "
+                            "scales of others is not known",
+                            wf_quant_name(wf_recipe_rule(recipe)), engine->name);
+    }
     for (size_t i = 0; i < engine->key_count; i++) {
         enum wf_status status = engine->keys[i].kind == WF_KEY_ORDER
                                     ? check_order(recipe, &engine->keys[i], error)
@@ -500,4 +508,11 @@ struct wf_coordinates wf_recipe_coordinates(const struct wf_recipe *recipe, uint
 {
     WF_ASSERT(rank < wf_recipe_world(recipe));
     return recipe->engine->coordinates(recipe, rank);
+}
+
+enum wf_quant wf_recipe_rule(const struct wf_recipe *recipe)
+{
+    WF_ASSERT(recipe->quant < 1 + (uint32_t)WF_QUANT_COUNT);
+    return recipe->quant > WF_RECIPE_QUANT_NONE ? (enum wf_quant)(recipe->quant - 1)
+                                                : WF_QUANT_NONE;
 }

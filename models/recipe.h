@@ -21,6 +21,11 @@
  *             shard: 0 or 1, the dimension; flat: 1 is FSDP1 (with use_orig_params); align:
  *             elements at whose multiples its parameters begin (default: 16 bytes of the tensors'
  *             dtype; where another is computed with, of that)
+ *   vllm and sglang
+ *             quant: whether the engine holds matrices as fp8 codes and scales: config (or absent),
+ *             as the config says; none; or the rule by which they are made (models/quant.h), one
+ *             for the whole job, with blocks of 128 x 128: deepseek, vllm, ...; where the config
+ *             has fp8 and no group names one it is deepseek
  *   vllm      tp, pp, dp; ep: 1, or all of dp x tp with expert parallelism; engines: that many
  *             alike, ranks one engine after the other; eplb, redundant: slots beyond the experts;
  *             strategy: linear or round_robin, of experts; stage: load, or post for what the hooks
@@ -45,6 +50,7 @@
 
 #include "models/config.h"
 #include "models/dtype.h"
+#include "models/quant.h"
 #include "runtime/status.h"
 
 struct wf_engine; /* models/engines/engine.h: tables of names, cuts and fuse rules */
@@ -81,6 +87,11 @@ struct wf_placement {
 
 enum { WF_RECIPE_OWN = 16 };
 
+/* What `quant` says: a rule is 1 + enum wf_quant. */
+enum { WF_RECIPE_QUANT_CONFIG = 0, WF_RECIPE_QUANT_NONE = 1 };
+#define WF_RECIPE_QUANT_WORD(name, text, rows, columns) "|" text
+#define WF_RECIPE_QUANT_WORDS "config|none" WF_QUANT_MAP(WF_RECIPE_QUANT_WORD)
+
 struct wf_recipe {
     const struct wf_engine *engine;
     char version[WF_VERSION_TEXT_MAX];     /* of the framework; the newest known unless given */
@@ -88,6 +99,7 @@ struct wf_recipe {
     uint32_t tp, pp, dp, cp, vpp, ep, etp; /* etp 0: as tp */
     uint32_t replicate;                    /* fsdp: copies of the whole group of shards */
     uint32_t engines;
+    uint32_t quant;          /* WF_RECIPE_QUANT_CONFIG, ..._NONE, or a rule */
     uint32_t vocab_multiple; /* whole multiple that the vocabulary is padded to; 1 is no padding */
     uint32_t first, last;    /* megatron: layers of the first and last stage; 0 is not given */
     bool account_embedding, account_loss; /* megatron `account` */
@@ -118,5 +130,7 @@ uint32_t wf_recipe_world(const struct wf_recipe *recipe);
 /* Ranks of one engine (for trainers the world). */
 uint32_t wf_recipe_ranks_per_engine(const struct wf_recipe *recipe);
 struct wf_coordinates wf_recipe_coordinates(const struct wf_recipe *recipe, uint32_t rank);
+/* The rule that `quant` names; NONE where it names none. */
+enum wf_quant wf_recipe_rule(const struct wf_recipe *recipe);
 
 #endif

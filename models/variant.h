@@ -18,6 +18,7 @@
 #ifndef WEFT_MODELS_VARIANT_H
 #define WEFT_MODELS_VARIANT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "models/config.h"
@@ -37,15 +38,20 @@ struct wf_variants {
     uint32_t *of_quantised;             /* job's index of each parameter of `quantised` */
     struct wf_variant_pair *pairs;      /* by rising `matrix` */
     uint32_t pair_count;
+    uint32_t *pair_of;     /* of each parameter behind plain's: index into `pairs` */
+    bool config_quantised; /* which of the views is the config's */
 };
 
-/* The job's model for a config's model and the recipes of its groups. Where no group asks for what
- * the config does not say already and no trainer's view differs from the config's, a copy of it
- * without variants. INVALID: two groups with different rules, a rule whose blocks no engine has.
+/* The job's model for a config's model and the recipes of its groups (parsed without a model).
+ * Where no group asks for what the config does not say already and no trainer's view differs from
+ * the config's, a copy of it without variants. The rule is the one that SPECs name, `deepseek`
+ * where none does. INVALID: two groups with different rules, a rule whose blocks no engine has.
  * UNSUPPORTED: the family has no rows for fp8 scales; the config is quantised in another way. */
 enum wf_status wf_model_for_job(const struct wf_model *config,
                                 const struct wf_recipe *const *recipes, uint32_t recipe_count,
                                 struct wf_model **model_out, struct wf_error *error);
+/* The view that the config says: what its checkpoint holds. */
+const struct wf_model *wf_model_config_view(const struct wf_model *model);
 /* The view in which a recipe's layouts are derived: the model itself where it has no variants. */
 const struct wf_model *wf_model_view(const struct wf_model *model, const struct wf_recipe *recipe);
 /* The job's index of a parameter of a view. */
@@ -53,5 +59,7 @@ uint32_t wf_model_of_view(const struct wf_model *model, const struct wf_model *v
                           uint32_t param);
 /* The pair of which a parameter of the job's inventory is matrix, codes or scales, or NULL. */
 const struct wf_variant_pair *wf_model_pair(const struct wf_model *model, uint32_t param);
+/* For wf_model_free. */
+void wf_variants_free(struct wf_variants *variants);
 
 #endif

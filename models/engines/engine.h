@@ -149,8 +149,16 @@ struct wf_engine_key {
     const char *only;
 };
 
+/* Which view of a job's model (models/variant.h) the engine's ranks have. */
+enum wf_engine_view {
+    WF_VIEW_CONFIG, /* the config's: a checkpoint */
+    WF_VIEW_PLAIN,  /* trainers */
+    WF_VIEW_SPEC,   /* what `quant` of the SPEC says */
+};
+
 struct wf_engine {
     const char *name;
+    enum wf_engine_view view;
     const char *const *versions; /* known series, oldest first, NULL-terminated; may be NULL */
     const struct wf_engine_key *keys;
     size_t key_count;

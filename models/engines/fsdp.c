@@ -198,6 +198,7 @@ static enum wf_status check(const struct wf_model *model, const struct wf_recipe
 
 const struct wf_engine wf_engine_fsdp = {
     .name = "fsdp",
+    .view = WF_VIEW_PLAIN,
     .versions = versions,
     .keys = keys,
     .key_count = sizeof keys / sizeof keys[0],

@@ -148,6 +148,7 @@ static const char *const versions[] = {"0.5.23", NULL};
 static const struct wf_engine_key keys[] = {
     {.name = "version", .kind = WF_KEY_VERSION},
     {.name = "dtype", .kind = WF_KEY_DTYPE},
+    WF_WORD_KEY("quant", quant, WF_RECIPE_QUANT_WORDS),
     WF_RANKS_KEY("tp", tp),
     WF_RANKS_KEY("pp", pp),
     /* dp_size: groups of ranks with an attention of their own; needs dp_attention */
@@ -183,9 +184,6 @@ static const struct wf_engine_key keys[] = {
     WF_FLAG_KEY("swiglu_interleaved", own[WF_SGLANG_SWIGLU_INTERLEAVED], 0),
     WF_REFUSED_KEY("attn_cp", "1", "attention over several context ranks is not known"),
     WF_REFUSED_KEY("moe_dp", "1", "several data-parallel groups of experts are not known"),
-    WF_REFUSED_KEY("quant", NULL,
-                   "quantisation while loading is not known; weights that were stored "
-                   "quantised follow from the config alone"),
     WF_REFUSED_KEY("placement", NULL, "a placement of experts is a table, given beside the SPEC"),
 };
 
@@ -222,6 +220,7 @@ static const struct wf_engine_key keys[] = {
 
 const struct wf_engine wf_engine_sglang = {
     .name = "sglang",
+    .view = WF_VIEW_SPEC,
     .versions = versions,
     .keys = keys,
     .key_count = COUNT(keys),

@@ -19,6 +19,7 @@ static const char *const versions[] = {"0.33", NULL};
 static const struct wf_engine_key keys[] = {
     {.name = "version", .kind = WF_KEY_VERSION},
     {.name = "dtype", .kind = WF_KEY_DTYPE},
+    WF_WORD_KEY("quant", quant, WF_RECIPE_QUANT_WORDS),
     WF_RANKS_KEY("tp", tp),
     WF_RANKS_KEY("pp", pp),
     WF_RANKS_KEY("dp", dp),
@@ -34,9 +35,6 @@ static const struct wf_engine_key keys[] = {
     WF_WORD_KEY("vision", own[WF_VLLM_VISION], "tp|data"),
     WF_SIZE_KEY("capability", own[WF_VLLM_CAPABILITY], 0, 200),
     WF_REFUSED_KEY("placement", NULL, "a table of experts is given beside the SPEC, as a file"),
-    WF_REFUSED_KEY("quant", NULL,
-                   "quantising on the way is not there: the config's own quantization_config "
-                   "says what the engine holds"),
     WF_REFUSED_KEY("shared_experts", NULL, "vLLM's own rule decides where shared experts stand"),
     WF_REFUSED_KEY("dp_attention", NULL,
                    "it is an option of SGLang; vLLM's dp always repeats attention"),
@@ -381,6 +379,7 @@ static enum wf_status check(const struct wf_model *model, const struct wf_recipe
 
 const struct wf_engine wf_engine_vllm = {
     .name = "vllm",
+    .view = WF_VIEW_SPEC,
     .versions = versions,
     .keys = keys,
     .key_count = sizeof keys / sizeof keys[0],
