@@ -2,7 +2,8 @@
  *
  * One derivation for each class: ranks of one group with equal stages and places in all groups of
  * ranks have equal layouts, unless their engines have different tables of experts. A layout by a
- * table is derived by rule too: the plan is made from both. The work is a job; the Planner gets the
+ * table is derived by rule too: the plan is made from both. Of train ranks the layouts are those of
+ * sources (models/prepare.h). The work is a job; the Planner gets the
  * result as WF_LOCAL_PLAN with `agreed` set.
  */
 #include <stdio.h>
@@ -126,8 +127,14 @@ static enum wf_status derive(struct work *work, const struct wf_el_peer *peer,
     }
     struct wf_layout *layout;
     recipe.placement = table != NULL ? &table->placement : NULL;
-    enum wf_status status = wf_layout_derive(work->rank->options.model, &recipe,
-                                             (uint32_t)peer->group_rank, &layout, work->error);
+    const struct wf_model *model = work->rank->options.model;
+    enum wf_status status =
+        wf_layout_derive(model, &recipe, (uint32_t)peer->group_rank, &layout, work->error);
+    if (status == WF_OK && peer->side == WF_TRAIN) {
+        struct wf_layout *own = layout;
+        status = wf_prepare_derive(model, own, &layout, NULL, work->error);
+        wf_layout_free(own);
+    }
     if (status == WF_OK) {
         work->keys[agreed->owned_count] = key;
         agreed->owned[agreed->owned_count++] = layout;

@@ -25,6 +25,11 @@ struct wf_local_msg *wf_local_msg_new(enum wf_local_kind kind, struct wf_actor *
     return local;
 }
 
+const struct wf_layout *wf_rank_source(const struct wf_rank *rank)
+{
+    return rank->source != NULL ? rank->source : rank->layout;
+}
+
 struct wf_agreed *wf_agreed_new(void)
 {
     struct wf_agreed *agreed = calloc(1, sizeof *agreed);

@@ -30,6 +30,7 @@
 #include "actors/plan.h"
 #include "actors/rank.h"
 #include "actors/round.h"
+#include "models/prepare.h"
 
 enum wf_local_kind {
     WF_LOCAL_PLAN = 0x300, /* to Converter; carries the MEMBERS frame */
@@ -109,7 +110,9 @@ struct wf_rank {
     struct wf_loop *loop;
     struct wf_rank_options options; /* deep copy where the header says so */
     struct wf_recipe recipe;
-    struct wf_layout *layout;
+    struct wf_layout *layout;   /* its own tensors */
+    struct wf_layout *source;   /* train: what readers are given (models/prepare.h); NULL: that */
+    struct wf_prepare *prepare; /* train: how to make what is new in it; NULL: nothing is */
     struct wf_layout **layouts_before; /* by tables that are over, newest last: plans of before have
                                           them still; the newest few once there is a new plan */
     uint32_t layouts_before_count;
@@ -127,6 +130,9 @@ struct wf_rank {
     struct wf_receiver *receiver;   /* infer */
     struct wf_validator *validator; /* infer */
 };
+
+/* The layout of a rank as a source, which it announces and others plan with. */
+const struct wf_layout *wf_rank_source(const struct wf_rank *rank);
 
 /* Each part: _new makes it on the rank's loop, _actor gives its actor, _close stops new work and
  * drops connections, _free after the loop has turned until it is quiet. The parts that a

@@ -257,7 +257,8 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
 #define WF_FIELDS_peer_places(F) \
     F(U64, slot, 1) F(LIST, places, place, WF_PLACES_MAX) F(U64, slots, 2)
 #define WF_FIELDS_grant_request(F) F(KEY, round, 0)
-#define WF_FIELDS_grant(F) F(KEY, round, 0) F(U64, slot, 1)
+/* `prepare_ns`: how long the source worked on what it gives, after its own GRANT. */
+#define WF_FIELDS_grant(F) F(KEY, round, 0) F(U64, slot, 1) F(U64, prepare_ns, UINT64_MAX)
 #define WF_FIELDS_digest_request(F) F(KEY, round, 0)
 /* Sum of H(op, chunk, digest) over the edge. */
 #define WF_FIELDS_digest(F) F(KEY, round, 0) F(U64, chunks, UINT64_MAX) F(HASH, sum, 0)

@@ -152,7 +152,7 @@ void wf_client_send_hello(struct wf_meta_client *client)
                                    .pid = rank->pid,
                                    .group_rank = o->group_rank,
                                    .model = o->model->hash,
-                                   .layout = rank->layout->hash,
+                                   .layout = wf_rank_source(rank)->hash,
                                    .term = client->term,
                                    .state = client->state,
                                    .round = client->round,

@@ -67,7 +67,7 @@ bool wf_client_place_is_known(struct wf_meta_client *client, const struct wf_fra
             continue;
         }
         bool open = wf_hash_equal(peer->layout, (struct wf_hash){0, 0}); /* it had not joined */
-        if (!open && !wf_hash_equal(peer->layout, rank->layout->hash)) {
+        if (!open && !wf_hash_equal(peer->layout, wf_rank_source(rank)->hash)) {
             wf_client_place_tell(client);
             return false;
         }

@@ -26,7 +26,7 @@ static void send_publish(struct wf_meta_client *client, struct wf_version versio
                          const char *label)
 {
     struct wf_frame_publish publish = {
-        .version = version, .layout = client->rank->layout->hash, .models = 1};
+        .version = version, .layout = wf_rank_source(client->rank)->hash, .models = 1};
     snprintf(publish.label, sizeof publish.label, "%s", label);
     wf_client_send(client, WF_FRAME_publish, &publish);
 }

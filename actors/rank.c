@@ -142,7 +142,13 @@ static enum wf_status match_tensors(struct wf_rank *rank, const struct wf_rank_o
                                     o->tensor_count, options->ignore, options->ignore_count,
                                     rank->order, error);
     free(live);
-    return status == WF_OK ? check_regions(rank, error) : status;
+    if (status == WF_OK) {
+        status = check_regions(rank, error);
+    }
+    if (status == WF_OK && o->side == WF_TRAIN) {
+        status = wf_prepare_derive(o->model, rank->layout, &rank->source, &rank->prepare, error);
+    }
+    return status;
 }
 
 static enum wf_status make_parts(struct wf_rank *rank, struct wf_error *error)
@@ -280,6 +286,8 @@ void wf_rank_free(struct wf_rank *rank)
 #undef CLOSE_PART
     wf_meta_client_free(rank->client);
     wf_layout_free(rank->layout);
+    wf_layout_free(rank->source);
+    wf_prepare_free(rank->prepare);
     for (uint32_t i = 0; i < rank->layouts_before_count; i++) {
         wf_layout_free(rank->layouts_before[i]);
     }

@@ -163,6 +163,7 @@ struct wf_receiver {
     bool wrote;            /* of `round`: where it lands was written to */
     struct wf_round_key stop_round;
     struct wf_timer deadline;
+    uint64_t prepare_ns; /* the longest that a source worked before its grant */
     uint64_t started_ns, granted_ns, read_ns, deadline_ns;
     struct receiver_hook hook;
     struct wf_agreed *stored; /* BEFORE: the fill from the store that follows; holds; or NULL */

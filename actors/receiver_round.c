@@ -79,7 +79,7 @@ void receiver_round_start(struct wf_receiver *receiver, const struct wf_local_ms
     receiver->round = request->round;
     receiver->started_ns = receiver_now_ns(receiver);
     receiver->deadline_ns = request->deadline_ns;
-    receiver->granted_ns = receiver->read_ns = 0;
+    receiver->granted_ns = receiver->read_ns = receiver->prepare_ns = 0;
     wf_timer_arm(receiver->rank->loop, &receiver->deadline, request->deadline_ns);
     WF_ASSERT(receiver->stored == NULL);
     receiver->stored = stored ? wf_agreed_hold(request->agreed) : NULL;
@@ -175,8 +175,9 @@ static void start_reads(struct wf_receiver *receiver)
     }
 }
 
-static void take_grant(struct receiver_source *source, uint64_t slot)
+static void take_grant(struct receiver_source *source, const struct wf_frame_grant *grant)
 {
+    uint64_t slot = grant->slot;
     struct wf_receiver *receiver = source->receiver;
     if (receiver->phase != RECEIVER_READING || source->granted || !source->asked) {
         return;
@@ -187,6 +188,9 @@ static void take_grant(struct receiver_source *source, uint64_t slot)
     }
     source->granted = true;
     source->slot = slot;
+    if (grant->prepare_ns > receiver->prepare_ns) {
+        receiver->prepare_ns = grant->prepare_ns;
+    }
     for (uint32_t i = 0; i < receiver->source_count; i++) {
         if (!receiver->sources[i]->granted) {
             return; /* without this one the round fails anyway */
@@ -262,11 +266,14 @@ static void add_edge(struct wf_local_msg *answer, const struct receiver_source *
     figures->bytes += source->read.bytes;
 }
 
-/* What every round has; what was read is added by who knows. */
+/* What every round has; what was read is added by who knows. What a source prepared while its grant
+ * was awaited is transfer. */
 static void fill_times(struct wf_receiver *receiver)
 {
     struct wf_local_msg *answer = receiver->answer;
     uint64_t granted_ns = receiver->granted_ns != 0 ? receiver->granted_ns : receiver->started_ns;
+    uint64_t waited_ns = granted_ns - receiver->started_ns;
+    granted_ns -= receiver->prepare_ns < waited_ns ? receiver->prepare_ns : waited_ns;
     answer->grant_ns = granted_ns - receiver->started_ns;
     answer->transfer_ns = receiver->read_ns - granted_ns;
     answer->verify_ns = receiver_now_ns(receiver) - receiver->read_ns;
@@ -419,7 +426,7 @@ void receiver_round_frame(struct receiver_source *source, const struct wf_frame 
     }
     switch (frame->type) {
     case WF_FRAME_grant:
-        take_grant(source, frame->grant.slot);
+        take_grant(source, &frame->grant);
         break;
     case WF_FRAME_digest:
         take_digest(source, &frame->digest);

@@ -5,12 +5,65 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* --- the round's work: prepare, answer, digest ---------------------------------------------------
+ */
+
+bool sender_is_working(const struct wf_sender *sender)
+{
+    return sender->prepare_batch.active || sender->digest_batch.active;
+}
+
+static void adopt(struct wf_sender *sender)
+{
+    wf_agreed_release(sender->agreed);
+    sender->agreed = sender->next_agreed;
+    sender->next_agreed = NULL;
+    sender->has_next = false;
+    sender_digest_plan(sender);
+    sender_prepare_plan(sender);
+    sender->restart = true;
+    sender_peers_replan(sender);
+}
+
+void sender_settle(struct wf_sender *sender)
+{
+    if (sender->has_next || sender->restart || !sender->granted) {
+        wf_batch_stop(&sender->prepare_batch);
+        wf_batch_stop(&sender->digest_batch);
+    }
+    if (sender_is_working(sender)) {
+        return; /* its end comes back here */
+    }
+    if (sender->has_next) {
+        adopt(sender);
+    }
+    if (!sender->granted || sender->agreed == NULL || sender->closing) {
+        return;
+    }
+    if (sender->restart) {
+        sender->restart = false;
+        sender->prepared = sender->digested = false;
+        sender->worked_slot = sender->slot;
+    }
+    if (!sender->prepared && sender_prepare_start(sender)) {
+        return;
+    }
+    sender->prepared = true;
+    sender_peers_answer(sender);
+    if (!sender->digested) {
+        sender_digest_start(sender);
+    }
+}
+
+/* --- local messages -----------------------------------------------------------------------------
+ */
+
 static void take_plan(struct wf_sender *sender, struct wf_local_msg *msg)
 {
     wf_agreed_release(sender->next_agreed);
     sender->next_agreed = msg->status == WF_OK ? wf_agreed_hold(msg->agreed) : NULL;
     sender->has_next = true;
-    sender_digest_settle(sender);
+    sender_settle(sender);
 }
 
 static void take_grant(struct wf_sender *sender, const struct wf_local_msg *msg)
@@ -24,19 +77,21 @@ static void take_grant(struct wf_sender *sender, const struct wf_local_msg *msg)
             sender->has_next = true;
         }
         sender->granted = true;
+        sender->prepared = sender->rank->prepare == NULL; /* else not before the work begins */
         sender->digested = false;
         sender->restart = true;
+        sender->prepare_ns = 0;
         sender->round = msg->round;
         sender->slot = msg->slot;
-        sender_digest_settle(sender);
+        sender_settle(sender);
     }
     sender_peers_answer(sender);
 }
 
-/* When no digest reads memory that is not granted any more. */
+/* When no job reads memory that is not granted any more. */
 static void answer_revokes(struct wf_sender *sender)
 {
-    bool quiet = !sender->digest_batch.active && !sender->closing;
+    bool quiet = !sender_is_working(sender) && !sender->closing;
     for (; sender->revokes > 0 && quiet; sender->revokes--) {
         struct wf_local_msg *out = wf_local_msg_new(WF_LOCAL_REVOKED, NULL);
         out->round = sender->revoked;
@@ -49,8 +104,8 @@ static void take_revoke(struct wf_sender *sender, const struct wf_local_msg *msg
     sender->revoked = msg->round;
     if (sender->granted && wf_round_key_equal(&sender->round, &msg->round)) {
         sender->granted = false;
-        sender->digested = false;
-        sender_digest_settle(sender);
+        sender->prepared = sender->digested = false;
+        sender_settle(sender);
     }
     sender_peers_answer(sender);
     if (sender->rank->options.side == WF_TRAIN) { /* an infer rank waits for no answer */
@@ -79,21 +134,32 @@ static enum wf_verdict take_local(struct wf_sender *sender, struct wf_local_msg 
     }
 }
 
+static void step(struct wf_sender *sender, const struct wf_batch *ended)
+{
+    if (ended == NULL) {
+        return;
+    }
+    if (ended == &sender->copy_batch) {
+        sender_slots_copied(sender);
+        return;
+    }
+    answer_revokes(sender);
+    sender_slots_continue(sender);
+    if (ended == &sender->prepare_batch) {
+        sender_prepare_ended(sender);
+    } else {
+        sender_digest_ended(sender);
+    }
+    sender_settle(sender);
+}
+
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
 {
     struct wf_sender *sender = WF_CONTAINER(self, struct wf_sender, actor);
     switch (msg->kind) {
-    case WF_BATCH_STEP: {
-        struct wf_batch *ended = wf_batch_step(msg);
-        if (ended == &sender->digest_batch) {
-            answer_revokes(sender);
-            sender_slots_continue(sender);
-            sender_digest_ended(sender);
-        } else if (ended == &sender->copy_batch) {
-            sender_slots_copied(sender);
-        }
+    case WF_BATCH_STEP:
+        step(sender, wf_batch_step(msg));
         return WF_KEEP;
-    }
     case WF_WIRE_OPENED:
         sender_peer_opened(sender, (struct wf_wire_msg *)msg);
         return WF_FREE;
@@ -156,7 +222,10 @@ enum wf_status wf_sender_new(struct wf_rank *rank, struct wf_sender **part_out,
     sender->rank = rank;
     wf_actor_init(&sender->actor, rank->loop, "sender", handle);
     sender_digest_init(sender);
-    enum wf_status status = sender_slots_init(sender, error);
+    enum wf_status status = sender_prepare_init(sender, error);
+    if (status == WF_OK) {
+        status = sender_slots_init(sender, error);
+    }
     if (status == WF_OK) {
         status = listen_all(sender, rank->options.listen, error);
     }
@@ -184,18 +253,20 @@ void wf_sender_close(struct wf_sender *sender)
         env->ops->close(env, sender->listeners[--sender->listener_count].id);
     }
     sender_peers_drop(sender);
+    wf_batch_stop(&sender->prepare_batch);
     wf_batch_stop(&sender->digest_batch);
     wf_batch_stop(&sender->copy_batch);
 }
 
 void wf_sender_free(struct wf_sender *sender)
 {
-    while (sender->digest_batch.active || sender->copy_batch.active) {
+    while (sender_is_working(sender) || sender->copy_batch.active) {
         wf_loop_turn(sender->rank->loop); /* jobs that run still point here */
     }
     wf_actor_close(&sender->actor);
     wf_actor_fini(&sender->actor);
     sender_slots_fini(sender);
+    sender_prepare_fini(sender);
     sender_digest_fini(sender);
     free(sender);
 }

@@ -1,8 +1,9 @@
 /* sender.h - what the files of the Sender share. Private to actors/sender*.c.
  *
  * The Sender serves readers of this rank's memory: a train rank's for all, an infer rank's for
- * fills of other engines. It never writes anything but its own snapshot slots. A reader's
- * connection goes through
+ * fills of other engines. It never writes anything but its own snapshot slots and prepared tensors
+ * (models/prepare.h), which it makes after GRANT and before it answers readers, once a version and
+ * slot. A reader's connection goes through
  *
  *   CHALLENGED --peer_hello--> WAITING (no plan yet that knows this incarnation of the reader)
  *              --plan fits---> AGREED: places and regions were sent; requests are answered
@@ -69,13 +70,16 @@ struct sender_offer {
 };
 
 struct sender_slot {
-    struct wf_region memory; /* snapshot: own; zeroed otherwise */
+    struct wf_region memory; /* own: snapshot, and what is prepared; zeroed where neither is */
+    struct wf_region *list;  /* hold: the trainer's regions, then `memory`; NULL without that */
     const struct wf_region *regions;
     uint32_t region_count; /* 0: the slot does not exist */
     /* By the rank's transports; `bare`: for readers that no descriptor can reach. */
     struct sender_offer offers[WF_TRANSPORTS_MAX], bare[WF_TRANSPORTS_MAX];
-    struct wf_el_place *places; /* by layout tensor */
-    void **tensors;             /* by layout tensor: where they are here */
+    struct wf_el_place *places; /* by tensor of the source layout */
+    void **tensors;             /* by the same: where they are here */
+    struct wf_version made_of;  /* of which items of `prepare` were run */
+    uint8_t *made;              /* by item: was it? Jobs write their own items' */
 };
 
 struct wf_sender {
@@ -95,16 +99,22 @@ struct wf_sender {
     struct wf_agreed *agreed, *next_agreed; /* next: waits until no digest job reads `agreed` */
     bool has_next;
 
-    uint32_t revokes;                   /* that wait until no digest job runs */
-    bool granted, digested;             /* peers may read `round`; its digests are ready */
+    uint32_t revokes;                   /* that wait until no job reads the weights */
+    bool granted;                       /* peers may read `round`, when it is: */
+    bool prepared, digested;            /* what they read is made; its digests are ready */
     struct wf_round_key round, revoked; /* revoked: the last that was */
     uint64_t slot;
+    uint64_t worked_slot; /* that the jobs of the round work on */
+    bool restart;         /* work is wanted for another round than that which is being done */
+
+    struct wf_batch prepare_batch;
+    uint32_t *needed, *todo; /* items: that the plan's ops read; that the batch runs */
+    uint32_t needed_count, todo_count;
+    uint64_t prepare_start_ns, prepare_ns; /* of the round's grant: it counts as transfer */
 
     struct sender_digests *sets;
     uint32_t set_count;
     struct wf_digests *pool; /* distinct boxes of all sets */
-    uint64_t digested_slot;
-    bool restart; /* digests are wanted for another round than those being computed */
     struct wf_batch digest_batch;
     uint64_t digest_start_ns;
 
@@ -135,10 +145,24 @@ void sender_slots_copied(struct wf_sender *sender);
 /* A digest ended: a snapshot that waited for it begins. */
 void sender_slots_continue(struct wf_sender *sender);
 
+/* sender.c. Plan, grant or a batch of the round's work changed: adopts a waiting plan, starts or
+ * restarts the work. */
+void sender_settle(struct wf_sender *sender);
+bool sender_is_working(const struct wf_sender *sender); /* a job of it reads the weights */
+
+/* sender_prepare.c: what is made before readers are answered. */
+enum wf_status sender_prepare_init(struct wf_sender *sender, struct wf_error *error);
+void sender_prepare_plan(struct wf_sender *sender); /* a new plan was adopted */
+/* Starts the batch that makes what is missing of the round's version in the worked slot; false:
+ * nothing is. */
+bool sender_prepare_start(struct wf_sender *sender);
+void sender_prepare_ended(struct wf_sender *sender); /* the batch ended */
+void sender_prepare_fini(struct wf_sender *sender);
+
 /* sender_digest.c: the digests of the round. */
 void sender_digest_init(struct wf_sender *sender);
-/* Plan, grant or batch changed: adopts a waiting plan, starts or restarts the computation. */
-void sender_digest_settle(struct wf_sender *sender);
+void sender_digest_plan(struct wf_sender *sender); /* a new plan was adopted, or there is none */
+void sender_digest_start(struct wf_sender *sender);
 void sender_digest_ended(struct wf_sender *sender); /* the batch ended */
 const struct sender_digests *sender_digest_find(const struct wf_sender *sender,
                                                 const struct wf_edge *edge);

@@ -147,8 +147,8 @@ static void make_sets(struct wf_sender *sender)
         set->ops = edge->ops;
         set->op_count = edge->op_count;
         set->dst = layout_of(sender->agreed, WF_INFER, edge->dst_rank);
-        enum wf_status status = wf_digests_new(edge->ops, edge->op_count, sender->rank->layout,
-                                               set->dst, &set->digests, NULL);
+        enum wf_status status = wf_digests_new(
+            edge->ops, edge->op_count, wf_rank_source(sender->rank), set->dst, &set->digests, NULL);
         WF_ASSERT(status == WF_OK);
         sender->set_count++;
     }
@@ -162,7 +162,7 @@ static void make_sets(struct wf_sender *sender)
 static void compute(struct wf_batch *batch, uint64_t first, uint64_t count)
 {
     struct wf_sender *sender = WF_CONTAINER(batch, struct wf_sender, digest_batch);
-    wf_digests_compute(sender->pool, false, sender->slots[sender->digested_slot].tensors, first,
+    wf_digests_compute(sender->pool, false, sender->slots[sender->worked_slot].tensors, first,
                        count);
 }
 
@@ -172,56 +172,33 @@ void sender_digest_init(struct wf_sender *sender)
                   sender->rank->options.capacity_jobs, "digest", compute);
 }
 
-static void adopt(struct wf_sender *sender)
+void sender_digest_plan(struct wf_sender *sender)
 {
     free_sets(sender);
-    wf_agreed_release(sender->agreed);
-    sender->agreed = sender->next_agreed;
-    sender->next_agreed = NULL;
-    sender->has_next = false;
     if (sender->agreed != NULL) {
         make_sets(sender);
     }
-    sender->digested = false;
-    sender->restart = true;
-    sender_peers_replan(sender);
 }
 
-void sender_digest_settle(struct wf_sender *sender)
+void sender_digest_start(struct wf_sender *sender)
 {
-    struct wf_batch *batch = &sender->digest_batch;
-    if (sender->has_next || sender->restart || !sender->granted) {
-        wf_batch_stop(batch);
-    }
-    if (batch->active) {
-        return; /* its end comes back here */
-    }
-    if (sender->has_next) {
-        adopt(sender);
-    }
-    if (sender->restart && sender->granted && sender->agreed != NULL && !sender->closing) {
-        sender->restart = false;
-        sender->digested_slot = sender->slot;
-        sender->digest_start_ns = wf_loop_now_ns(sender->rank->loop);
-        wf_batch_start(batch, wf_digests_count(sender->pool), WF_DIGEST_GRAIN);
-    }
+    sender->digest_start_ns = wf_loop_now_ns(sender->rank->loop);
+    wf_batch_start(&sender->digest_batch, wf_digests_count(sender->pool), WF_DIGEST_GRAIN);
 }
 
 void sender_digest_ended(struct wf_sender *sender)
 {
-    bool wanted = sender->granted && !sender->restart && !sender->has_next && !sender->closing;
-    if (wanted) {
-        for (uint32_t i = 0; i < sender->set_count; i++) {
-            fold(sender->pool, &sender->sets[i]);
-        }
-        sender->digested = true;
-        struct wf_trace_span span = {"digest", sender->digest_start_ns,
-                                     wf_loop_now_ns(sender->rank->loop), sender->round.version.step,
-                                     0};
-        wf_trace_add(wf_loop_trace(sender->rank->loop), span);
-        sender_peers_answer(sender);
+    if (!sender->granted || sender->restart || sender->has_next || sender->closing) {
+        return; /* not of this round, or not all of it */
     }
-    sender_digest_settle(sender);
+    for (uint32_t i = 0; i < sender->set_count; i++) {
+        fold(sender->pool, &sender->sets[i]);
+    }
+    sender->digested = true;
+    struct wf_trace_span span = {"digest", sender->digest_start_ns,
+                                 wf_loop_now_ns(sender->rank->loop), sender->round.version.step, 0};
+    wf_trace_add(wf_loop_trace(sender->rank->loop), span);
+    sender_peers_answer(sender);
 }
 
 void sender_digest_fini(struct wf_sender *sender)

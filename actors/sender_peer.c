@@ -246,7 +246,8 @@ static void send_slot(struct sender_peer *peer, uint64_t index)
     struct wf_frame_peer_places places = {.slot = index,
                                           .slots = slot_count(sender),
                                           .places = slot->places,
-                                          .places_count = sender->rank->layout->tensor_count};
+                                          .places_count =
+                                              wf_rank_source(sender->rank)->tensor_count};
     bool open = send(peer, WF_FRAME_peer_places, &places, -1);
     if (!open) {
         return; /* the peer is gone */
@@ -438,9 +439,10 @@ static bool answer(struct sender_peer *peer)
     if (!current) {
         return true;
     }
-    if (peer->asks_grant) {
+    if (peer->asks_grant && sender->prepared) {
         peer->asks_grant = false;
-        struct wf_frame_grant grant = {.round = peer->key, .slot = sender->slot};
+        struct wf_frame_grant grant = {
+            .round = peer->key, .slot = sender->slot, .prepare_ns = sender->prepare_ns};
         open = send(peer, WF_FRAME_grant, &grant, -1);
     }
     const struct sender_digests *set =

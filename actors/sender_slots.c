@@ -1,4 +1,5 @@
-/* sender_slots.c - the memory that readers read: the trainer's own, or snapshots of it. */
+/* sender_slots.c - the memory that readers read: the trainer's own, or snapshots of it, and what is
+ * prepared from either. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@ static enum wf_status no_memory(struct wf_error *error)
 static enum wf_status make_tables(struct wf_sender *sender, struct sender_slot *slot,
                                   struct wf_error *error)
 {
-    size_t tensors = (size_t)sender->rank->layout->tensor_count + 1;
+    size_t tensors = (size_t)wf_rank_source(sender->rank)->tensor_count + 1;
     slot->places = calloc(tensors, sizeof *slot->places);
     slot->tensors = calloc(tensors, sizeof *slot->tensors);
     return slot->places != NULL && slot->tensors != NULL ? WF_OK : no_memory(error);
@@ -126,6 +127,48 @@ static void withdraw_all(struct wf_sender *sender, struct sender_slot *slot)
     }
 }
 
+/* --- making ------------------------------------------------------------------------------------
+ */
+
+/* Own memory for the tensors [first, ..) of the source layout, which becomes the slot's region
+ * `region`. */
+static enum wf_status claim(struct wf_sender *sender, struct sender_slot *slot, uint32_t first,
+                            uint32_t region, const char *name, struct wf_error *error)
+{
+    const struct wf_layout *source = wf_rank_source(sender->rank);
+    uint64_t len_bytes = 0;
+    for (uint32_t i = first; i < source->tensor_count; i++) {
+        uint64_t bytes = source->tensors[i].bytes;
+        slot->places[i] = (struct wf_el_place){region, len_bytes, bytes};
+        len_bytes += (bytes + PLACE_ALIGN - 1) / PLACE_ALIGN * PLACE_ALIGN;
+    }
+    enum wf_status status =
+        wf_memory_new(name, len_bytes > 0 ? len_bytes : PLACE_ALIGN, true, &slot->memory, error);
+    for (uint32_t i = first; i < source->tensor_count && status == WF_OK; i++) {
+        slot->tensors[i] = (uint8_t *)slot->memory.address + slot->places[i].offset;
+    }
+    return status;
+}
+
+/* The trainer's regions, and one more with what is prepared. */
+static enum wf_status claim_prepared(struct wf_sender *sender, struct sender_slot *slot,
+                                     struct wf_error *error)
+{
+    const struct wf_rank_options *options = &sender->rank->options;
+    uint32_t count = options->region_count;
+    slot->list = calloc(count + 1ull, sizeof *slot->list);
+    if (slot->list == NULL) {
+        return no_memory(error);
+    }
+    enum wf_status status =
+        claim(sender, slot, sender->rank->layout->tensor_count, count, "weft-prepared", error);
+    if (count > 0) {
+        memcpy(slot->list, options->regions, count * sizeof *slot->list);
+    }
+    slot->list[count] = slot->memory;
+    return status;
+}
+
 static enum wf_status init_hold(struct wf_sender *sender, struct wf_error *error)
 {
     const struct wf_rank_options *options = &sender->rank->options;
@@ -148,34 +191,25 @@ static enum wf_status init_hold(struct wf_sender *sender, struct wf_error *error
         slot->places[i] = (struct wf_el_place){tensor->region, tensor->offset, bytes};
         slot->tensors[i] = tensor->address;
     }
+    if (status != WF_OK || sender->rank->prepare == NULL) {
+        return status != WF_OK
+                   ? status
+                   : set_regions(sender, 0, options->regions, options->region_count, error);
+    }
+    status = claim_prepared(sender, slot, error);
     return status != WF_OK ? status
-                           : set_regions(sender, 0, options->regions, options->region_count, error);
+                           : set_regions(sender, 0, slot->list, options->region_count + 1, error);
 }
 
 static enum wf_status init_snapshot(struct wf_sender *sender, uint64_t index,
                                     struct wf_error *error)
 {
-    const struct wf_layout *layout = sender->rank->layout;
     struct sender_slot *slot = &sender->slots[index];
     enum wf_status status = make_tables(sender, slot, error);
-    if (status != WF_OK) {
-        return status;
+    if (status == WF_OK) {
+        status = claim(sender, slot, 0, 0, "weft-snapshot", error);
     }
-    uint64_t len_bytes = 0;
-    for (uint32_t i = 0; i < layout->tensor_count; i++) {
-        uint64_t bytes = layout->tensors[i].bytes;
-        slot->places[i] = (struct wf_el_place){0, len_bytes, bytes};
-        len_bytes += (bytes + PLACE_ALIGN - 1) / PLACE_ALIGN * PLACE_ALIGN;
-    }
-    status = wf_memory_new("weft-snapshot", len_bytes > 0 ? len_bytes : PLACE_ALIGN, true,
-                           &slot->memory, error);
-    if (status != WF_OK) {
-        return status;
-    }
-    for (uint32_t i = 0; i < layout->tensor_count; i++) {
-        slot->tensors[i] = (uint8_t *)slot->memory.address + slot->places[i].offset;
-    }
-    return set_regions(sender, index, &slot->memory, 1, error);
+    return status != WF_OK ? status : set_regions(sender, index, &slot->memory, 1, error);
 }
 
 /* --- SNAPSHOT ------------------------------------------------------------------------------------
@@ -231,9 +265,10 @@ void sender_slots_snapshot(struct wf_sender *sender, struct wf_local_msg *reques
 
 void sender_slots_continue(struct wf_sender *sender)
 {
-    bool read = sender->digest_batch.active && sender->snapshot != NULL &&
-                sender->digested_slot == sender->snapshot->slot;
+    bool read = sender_is_working(sender) && sender->snapshot != NULL &&
+                sender->worked_slot == sender->snapshot->slot;
     if (sender->snapshot != NULL && !sender->copy_batch.active && !read && !sender->closing) {
+        sender->slots[sender->snapshot->slot].made_of = (struct wf_version){0};
         uint32_t tensors = sender->rank->layout->tensor_count;
         wf_batch_start(&sender->copy_batch, sender->copy_first[tensors], 1);
     }
@@ -250,19 +285,21 @@ void sender_slots_copied(struct wf_sender *sender)
     }
 }
 
-/* --- making and freeing
- * --------------------------------------------------------------------------- */
+/* --- all of it ----------------------------------------------------------------------------------
+ */
 
 /* What a reader could not be told of is refused here, not when it asks. */
 static enum wf_status check_limits(const struct wf_sender *sender, struct wf_error *error)
 {
-    uint32_t regions = sender->rank->options.region_count;
-    uint32_t tensors = sender->rank->layout->tensor_count;
+    uint32_t regions = sender->rank->options.region_count + (sender->rank->prepare != NULL);
+    uint32_t tensors = wf_rank_source(sender->rank)->tensor_count;
     if (regions > WF_REGIONS_MAX || tensors > WF_PLACES_MAX) {
-        return wf_error_set(error, WF_NO_RESOURCE,
-                            "%u regions with %u tensors; expected at most %d with %d: register "
-                            "allocations, not tensors",
-                            regions, tensors, WF_REGIONS_MAX, WF_PLACES_MAX);
+        return wf_error_set(
+            error, WF_NO_RESOURCE,
+            "%u regions with %u tensors, %u of which are prepared; expected at most "
+            "%d with %d: register allocations, not tensors",
+            regions, tensors, tensors - sender->rank->layout->tensor_count, WF_REGIONS_MAX,
+            WF_PLACES_MAX);
     }
     return WF_OK;
 }
@@ -304,6 +341,7 @@ void sender_slots_fini(struct wf_sender *sender)
         withdraw_all(sender, slot);
         free(slot->places);
         free(slot->tensors);
+        free(slot->list);
         wf_memory_free(&slot->memory);
     }
     if (sender->snapshot != NULL) { /* it waited for a digest when the rank ended */

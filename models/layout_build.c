@@ -34,6 +34,51 @@ void wf_build_begin(struct wf_build *build)
     }
 }
 
+/* A copy with as much room again as it has: what is added is often about as much. */
+static void *copy_array(struct wf_build *build, const void *from, uint32_t count, uint32_t *room,
+                        size_t size)
+{
+    *room = 2 * count + 64;
+    void *to = calloc(*room, size);
+    if (!to) {
+        build->failed = true;
+        *room = 0;
+    } else if (count > 0) {
+        memcpy(to, from, count * size);
+    }
+    return to;
+}
+
+void wf_build_from(struct wf_build *build, const struct wf_layout *layout)
+{
+    const struct wf_layout_memory *memory = layout->memory;
+    *build = (struct wf_build){.layout = calloc(1, sizeof *build->layout)};
+    struct wf_layout *to = build->layout;
+    build->text_room = build->text_used = memory->text_bytes;
+    build->text = malloc(memory->text_bytes + 1);
+    if (!to || !build->text) {
+        build->failed = true;
+        return;
+    }
+    memcpy(build->text, memory->text, memory->text_bytes);
+    *to = *layout;
+    to->memory = NULL;
+#define COPY_ARRAY(field, array)                                                              \
+    to->array = copy_array(build, layout->array, layout->field##_count, &build->field##_room, \
+                           sizeof *to->array)
+    COPY_ARRAY(tensor, tensors);
+    COPY_ARRAY(piece, pieces);
+    COPY_ARRAY(form, forms);
+    COPY_ARRAY(alias, aliases);
+#undef COPY_ARRAY
+    for (uint32_t i = 0; to->tensors && i < to->tensor_count; i++) {
+        to->tensors[i].name = (const char *)(to->tensors[i].name - memory->text);
+    }
+    for (uint32_t i = 0; to->aliases && i < to->alias_count; i++) {
+        to->aliases[i].name = (const char *)(to->aliases[i].name - memory->text);
+    }
+}
+
 /* Keeps a copy of a name; gives its offset as a pointer-sized number until the end. */
 static const char *keep_name(struct wf_build *build, const char *name)
 {
@@ -238,6 +283,7 @@ static enum wf_status finish_names(struct wf_build *build, struct wf_error *erro
     uint32_t count = layout->tensor_count + layout->alias_count;
     layout->memory = memory;
     memory->text = build->text;
+    memory->text_bytes = build->text_used;
     build->text = NULL;
     for (uint32_t i = 0; i < layout->tensor_count; i++) {
         layout->tensors[i].name = memory->text + (size_t)layout->tensors[i].name;

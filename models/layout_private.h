@@ -9,6 +9,7 @@
 /* wf_layout.memory. */
 struct wf_layout_memory {
     char *text;       /* all names */
+    size_t text_bytes;
     uint32_t *sorted; /* by name: tensors, then aliases counted on behind them */
 };
 
@@ -25,6 +26,8 @@ struct wf_build {
 };
 
 void wf_build_begin(struct wf_build *build);
+/* Begins with a copy of a layout that wf_build_end gave. */
+void wf_build_from(struct wf_build *build, const struct wf_layout *layout);
 /* Adds a tensor of the product of `shape`; its pieces follow before the next tensor. */
 void wf_build_tensor(struct wf_build *build, const char *name, enum wf_dtype dtype, uint32_t ndim,
                      const uint64_t *shape, enum wf_tensor_kind kind);

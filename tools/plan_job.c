@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "models/prepare.h"
+
 static enum wf_status parse_group(struct wf_plan_job *job, enum wf_side side, const char *spec,
                                   struct wf_error *error)
 {
@@ -42,6 +44,21 @@ static const struct wf_layout *keep_layout(struct wf_plan_job *job, struct wf_la
     return layout;
 }
 
+/* As members announce it: of a train rank the layout as a source. */
+static enum wf_status derive(const struct wf_plan_job *job, const struct wf_plan_job_group *group,
+                             uint32_t rank, struct wf_layout **layout_out, struct wf_error *error)
+{
+    struct wf_layout *own = NULL;
+    enum wf_status status = wf_layout_derive(job->model, &group->recipe, rank, &own, error);
+    if (status != WF_OK || group->side != WF_TRAIN) {
+        *layout_out = own;
+        return status;
+    }
+    status = wf_prepare_derive(job->model, own, layout_out, NULL, error);
+    wf_layout_free(own);
+    return status;
+}
+
 static enum wf_status derive_group(struct wf_plan_job *job, const struct wf_plan_job_group *group,
                                    uint32_t per_host, struct wf_error *error)
 {
@@ -56,7 +73,7 @@ static enum wf_status derive_group(struct wf_plan_job *job, const struct wf_plan
         if (r >= per_engine) { /* the engines of a group are alike */
             kept = job->members[m - per_engine].layout;
         } else {
-            enum wf_status status = wf_layout_derive(job->model, &group->recipe, r, &layout, error);
+            enum wf_status status = derive(job, group, r, &layout, error);
             if (status != WF_OK) {
                 wf_error_prefix(error, "%s \"%s\"", train ? "--train" : "--infer", group->spec);
                 return status;

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "models/prepare.h"
+
 /* --- from recipes ----------------------------------------------------------------------------- */
 
 static bool add_group(struct world *world, enum wf_side side, const char *spec, uint32_t *engine,
@@ -24,6 +26,13 @@ static bool add_group(struct world *world, enum wf_side side, const char *spec, 
         WF_ASSERT(m < WORLD_MEMBERS_MAX);
         if (wf_layout_derive(world->model, &recipe, r, &world->layouts[m], error) != WF_OK) {
             return false;
+        }
+        if (side == WF_TRAIN) {
+            struct wf_layout *own = world->layouts[m];
+            enum wf_status status =
+                wf_prepare_derive(world->model, own, &world->layouts[m], NULL, error);
+            WF_ASSERT(status == WF_OK);
+            wf_layout_free(own);
         }
         uint32_t host = per_host > 0 ? rank / per_host : side == WF_TRAIN ? 0 : 1;
         world->members[m] =

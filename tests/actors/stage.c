@@ -98,6 +98,11 @@ static void open_rank(struct stage *stage, uint32_t index, const struct stage_op
     rank->env->ops->random(rank->env, &rank->rank.incarnation, sizeof rank->rank.incarnation);
     check(wf_layout_derive(stage->model, &stage->recipes[side], number, &rank->rank.layout, &error),
           &error);
+    if (side == WF_TRAIN) {
+        check(wf_prepare_derive(stage->model, rank->rank.layout, &rank->rank.source,
+                                &rank->rank.prepare, &error),
+              &error);
+    }
     rank->rank.recipe = stage->recipes[side];
     make_tensors(rank, options->share_memory && side == WF_TRAIN);
     make_options(stage, rank, side, number, options);
@@ -153,6 +158,8 @@ static void close_rank(struct stage_rank *rank)
     wf_loop_free(r->loop);
     wf_memory_free(&rank->memory);
     wf_layout_free(r->layout);
+    wf_layout_free(r->source);
+    wf_prepare_free(r->prepare);
     free(r->order);
     free(rank->tensors);
     rank->open = false;
@@ -239,7 +246,7 @@ static struct wf_el_peer peer_of(const struct stage_rank *rank)
                               .group = options->side,
                               .group_rank = options->group_rank,
                               .incarnation = rank->rank.incarnation,
-                              .layout = rank->rank.layout->hash};
+                              .layout = wf_rank_source(&rank->rank)->hash};
     snprintf(peer.host, sizeof peer.host, "%s", options->host_name);
     snprintf(peer.address, sizeof peer.address, "%s", rank->rank.address);
     return peer;
@@ -412,9 +419,9 @@ bool stage_live_is_right(struct stage *stage)
     uint32_t count = stage->train + stage->infer;
     for (uint32_t i = 0; i < count; i++) {
         const struct wf_rank *rank = &stage->ranks[i].rank;
-        members[i] =
-            (struct wf_plan_member){rank->options.side, rank->options.rank,    rank->options.engine,
-                                    rank->layout,       host_number(stage, i), NULL};
+        members[i] = (struct wf_plan_member){rank->options.side,    rank->options.rank,
+                                             rank->options.engine,  wf_rank_source(rank),
+                                             host_number(stage, i), NULL};
     }
     struct wf_plan_input input = {stage->model, members, count};
     struct wf_plan *plan;

@@ -28,6 +28,12 @@ static enum wf_status add_group(struct numbered *world, enum wf_side side,
         uint32_t m = world->input.member_count;
         enum wf_status status =
             wf_layout_derive(world->model, recipe, r, &world->layouts[m], error);
+        if (status == WF_OK && side == WF_TRAIN) {
+            world->own[m] = world->layouts[m];
+            world->layouts[m] = NULL;
+            status = wf_prepare_derive(world->model, world->own[m], &world->layouts[m],
+                                       &world->prepare[m], error);
+        }
         if (status != WF_OK) {
             return status;
         }
@@ -44,6 +50,20 @@ static enum wf_status add_group(struct numbered *world, enum wf_side side,
     return WF_OK;
 }
 
+static void find_less_one(struct numbered *world)
+{
+    world->less_one = calloc(world->model->param_count + 1, sizeof *world->less_one);
+    for (uint32_t m = 0; m < NUMBERED_MEMBERS_MAX && world->own[m] != NULL; m++) {
+        const struct wf_layout *own = world->own[m];
+        for (uint32_t i = 0; i < own->piece_count; i++) {
+            const struct wf_piece *piece = &own->pieces[i];
+            if (piece->kind == WF_PIECE_DATA && piece->value_rule == WF_VALUE_LESS_ONE) {
+                world->less_one[piece->param] = own->tensors[piece->tensor].dtype;
+            }
+        }
+    }
+}
+
 enum wf_status numbered_make(struct numbered *world, const struct wf_model *model,
                              const struct wf_recipe *train, const struct wf_recipe *infer,
                              uint32_t infer_count, struct wf_error *error)
@@ -55,6 +75,7 @@ enum wf_status numbered_make(struct numbered *world, const struct wf_model *mode
     world->input = (struct wf_plan_input){.model = model, .members = world->members};
     uint32_t engines = 0;
     enum wf_status status = add_group(world, WF_TRAIN, train, &engines, error);
+    find_less_one(world);
     engines = 0;
     for (uint32_t i = 0; i < infer_count && status == WF_OK; i++) {
         world->infer[i] = infer[i];
@@ -67,8 +88,13 @@ void numbered_fini(struct numbered *world)
 {
     for (uint32_t m = 0; m < NUMBERED_MEMBERS_MAX; m++) {
         wf_layout_free(world->layouts[m]);
-        world->layouts[m] = NULL;
+        wf_layout_free(world->own[m]);
+        wf_prepare_free(world->prepare[m]);
+        world->layouts[m] = world->own[m] = NULL;
+        world->prepare[m] = NULL;
     }
+    free(world->less_one);
+    world->less_one = NULL;
     world->input.member_count = 0;
 }
 
@@ -143,6 +169,40 @@ static uint64_t number_of(uint32_t param, uint64_t element, enum wf_dtype dtype)
     }
 }
 
+static float to_float(uint64_t number, enum wf_dtype dtype)
+{
+    uint16_t half = (uint16_t)number;
+    uint32_t bits = dtype == WF_DTYPE_BF16 ? (uint32_t)half << 16 : (uint32_t)number;
+    _Float16 f16;
+    float value;
+    memcpy(&f16, &half, sizeof f16);
+    memcpy(&value, &bits, sizeof value);
+    return dtype == WF_DTYPE_F16 ? (float)f16 : value;
+}
+
+static uint64_t from_float(float value, enum wf_dtype dtype)
+{
+    uint32_t bits;
+    uint16_t half;
+    _Float16 f16 = (_Float16)value;
+    memcpy(&bits, &value, sizeof bits);
+    memcpy(&half, &f16, sizeof half);
+    return dtype == WF_DTYPE_F32   ? bits
+           : dtype == WF_DTYPE_F16 ? half
+                                   : (bits + 0x7fff + (bits >> 16 & 1)) >> 16; /* none is a NaN */
+}
+
+/* What a target in `dtype` must have: of what trainers hold less 1 the number is what they hold. */
+static uint64_t wanted_of(const struct numbered *world, uint32_t param, uint64_t element,
+                          enum wf_dtype dtype)
+{
+    enum wf_dtype held = world->less_one[param];
+    if (held == WF_DTYPE_NONE) {
+        return number_of(param, element, dtype);
+    }
+    return from_float(to_float(number_of(param, element, held), held) + 1, dtype);
+}
+
 /* --- tensors --------------------------------------------------------------------------------- */
 
 struct held {
@@ -195,7 +255,8 @@ static bool complain(const struct numbered *world, uint32_t member, uint32_t ten
 static bool member_tiles(const struct numbered *world, uint32_t member, uint16_t **counts,
                          char wrong[NUMBERED_WRONG_MAX])
 {
-    const struct wf_layout *layout = world->members[member].layout;
+    bool train = world->members[member].side == WF_TRAIN;
+    const struct wf_layout *layout = train ? world->own[member] : world->layouts[member];
     struct held held = hold(layout);
     bool good = true;
     for (uint32_t i = 0; i < layout->piece_count && good; i++) {
@@ -383,9 +444,8 @@ bool numbered_tiles(const struct numbered *world, char wrong[NUMBERED_WRONG_MAX]
 
 /* --- moves ----------------------------------------------------------------------------------- */
 
-static void set_numbers(const struct held *held)
+static void set_numbers(const struct wf_layout *layout, const struct held *held)
 {
-    const struct wf_layout *layout = held->layout;
     for (uint32_t i = 0; i < layout->piece_count; i++) {
         const struct wf_piece *piece = &layout->pieces[i];
         if (piece->kind != WF_PIECE_DATA) {
@@ -398,6 +458,16 @@ static void set_numbers(const struct held *held)
             uint64_t number = number_of(piece->param, walk.first, dtype);
             memcpy((char *)held->tensors[piece->tensor] + walk.second, &number, nest.elem_bytes);
         } while (walk_on(&walk));
+    }
+}
+
+/* As the origin does before it grants. */
+static void prepare(const struct wf_prepare *prepare, const struct held *held)
+{
+    for (uint32_t i = 0; prepare != NULL && i < wf_prepare_item_count(prepare); i++) {
+        void *scratch = malloc(wf_prepare_scratch_bytes(prepare) + 1);
+        wf_prepare_run(prepare, i, (void *const *)held->tensors, scratch);
+        free(scratch);
     }
 }
 
@@ -434,7 +504,7 @@ static bool check_piece(const struct numbered *world, uint32_t member, const str
     struct walk walk = walk_nest(&nest);
     do {
         uint64_t at = walk.second / nest.elem_bytes;
-        number = data ? number_of(piece->param, walk.first, dtype) : number;
+        number = data ? wanted_of(world, piece->param, walk.first, dtype) : number;
         bool right = memcmp((char *)held->tensors[piece->tensor] + walk.second, &number,
                             nest.elem_bytes) == 0;
         if (!right || held->marks[piece->tensor][at] != data) {
@@ -483,7 +553,8 @@ bool numbered_moves(const struct numbered *world, const struct wf_plan *plan,
     struct held *src = calloc(train, sizeof *src);
     for (uint32_t r = 0; r < train; r++) {
         src[r] = hold(world->members[r].layout);
-        set_numbers(&src[r]);
+        set_numbers(world->own[r], &src[r]);
+        prepare(world->prepare[r], &src[r]);
     }
     bool good = true;
     for (uint32_t m = train; m < world->input.member_count && good; m++) {

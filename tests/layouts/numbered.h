@@ -7,6 +7,7 @@
 #define WEFT_TESTS_LAYOUTS_NUMBERED_H
 
 #include "actors/plan.h"
+#include "models/prepare.h"
 
 enum { NUMBERED_MEMBERS_MAX = 512, NUMBERED_GROUPS_MAX = 4, NUMBERED_WRONG_MAX = 512 };
 
@@ -15,7 +16,10 @@ struct numbered {
     struct wf_recipe train, infer[NUMBERED_GROUPS_MAX];
     uint32_t infer_count;
     struct wf_plan_member members[NUMBERED_MEMBERS_MAX];
-    struct wf_layout *layouts[NUMBERED_MEMBERS_MAX];
+    struct wf_layout *layouts[NUMBERED_MEMBERS_MAX]; /* what members plan with */
+    struct wf_layout *own[NUMBERED_MEMBERS_MAX];     /* train: of the rank's own tensors */
+    struct wf_prepare *prepare[NUMBERED_MEMBERS_MAX];
+    enum wf_dtype *less_one; /* by parameter: in what type train ranks hold it less 1; or NONE */
     struct wf_plan_input input;
 };
 

@@ -75,7 +75,7 @@ static void check_pair(struct numbered *world, const char *name, struct tally *t
     cr_expect(good, "%s: %s", name, wrong);
     enum wf_status status = wf_plan_build(&world->input, &plan, &error);
     if (status == WF_UNSUPPORTED && strstr(error.text, "less 1") != NULL) {
-        tally->refused++; /* a norm that Megatron stores zero-centred and engines do not */
+        tally->refused++; /* a target that is Megatron's wants a norm zero-centred */
         return;
     }
     if (status == WF_INVALID && good && strstr(error.text, "holds any of this parameter") != NULL) {
