@@ -8,7 +8,7 @@
 
 /* wf_layout.memory. */
 struct wf_layout_memory {
-    char *text;       /* all names */
+    char *text; /* all names */
     size_t text_bytes;
     uint32_t *sorted; /* by name: tensors, then aliases counted on behind them */
 };
