@@ -3,6 +3,7 @@
 
 #include "models/casts_kernels.h"
 #include "models/float_bits.h"
+#include "models/simd.h"
 
 /* --- the reference, one number at a time ----------------------------------------------------- */
 
@@ -82,27 +83,16 @@ const struct wf_cast_kernels wf_cast_portable_kernels = {
 
 /* --- the choice ------------------------------------------------------------------------------ */
 
-#if defined(__clang__) /* which cannot be asked about it; processors with avx2 have it */
-#define HAS_F16C() true
-#else
-#define HAS_F16C() __builtin_cpu_supports("f16c")
-#endif
-
 static const struct wf_cast_kernels *kernels(bool portable)
 {
+    static const struct wf_cast_kernels *const tables[WF_SIMD_COUNT] = {
+        [WF_SIMD_NONE] = &wf_cast_portable_kernels,
 #if defined(__x86_64__)
-    /* Each test reads a word that the C runtime filled at start. avx512_bf16 is not used: its
-     * conversion takes subnormal numbers for zero. */
-    if (!portable && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl")) {
-        return &wf_cast_avx512_kernels;
-    }
-    if (!portable && __builtin_cpu_supports("avx2") && HAS_F16C()) {
-        return &wf_cast_avx2_kernels;
-    }
+        [WF_SIMD_AVX2] = &wf_cast_avx2_kernels,
+        [WF_SIMD_AVX512] = &wf_cast_avx512_kernels,
 #endif
-    (void)portable;
-    return &wf_cast_portable_kernels;
+    };
+    return tables[portable ? WF_SIMD_NONE : wf_simd_best()];
 }
 
 static enum wf_cast_pair pair_of(enum wf_dtype from, enum wf_dtype to, enum wf_cast_above above)

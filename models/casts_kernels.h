@@ -49,8 +49,7 @@ struct wf_cast_kernels {
 
 extern const struct wf_cast_kernels wf_cast_portable_kernels;
 #if defined(__x86_64__)
-extern const struct wf_cast_kernels wf_cast_avx2_kernels;   /* needs avx2 and f16c */
-extern const struct wf_cast_kernels wf_cast_avx512_kernels; /* needs avx512f, bw and vl */
+extern const struct wf_cast_kernels wf_cast_avx2_kernels, wf_cast_avx512_kernels; /* simd.h */
 #endif
 
 #endif

@@ -6,6 +6,7 @@
 #include "models/casts.h"
 #include "models/float_bits.h"
 #include "models/quant_kernels.h"
+#include "models/simd.h"
 #include "runtime/status.h"
 
 /* --- rules ----------------------------------------------------------------------------------- */
@@ -232,8 +233,14 @@ const struct wf_quant_kernels wf_quant_portable_kernels = {
 
 static const struct wf_quant_kernels *kernels_of(bool portable)
 {
-    (void)portable;
-    return &wf_quant_portable_kernels;
+    static const struct wf_quant_kernels *const tables[WF_SIMD_COUNT] = {
+        [WF_SIMD_NONE] = &wf_quant_portable_kernels,
+#if defined(__x86_64__)
+        [WF_SIMD_AVX2] = &wf_quant_avx2_kernels,
+        [WF_SIMD_AVX512] = &wf_quant_avx512_kernels,
+#endif
+    };
+    return tables[portable ? WF_SIMD_NONE : wf_simd_best()];
 }
 
 /* --- the walk over blocks -------------------------------------------------------------------- */
@@ -266,9 +273,24 @@ static void walk_cut(struct walk *walk, enum wf_quant rule)
     walk->block_columns = form->block_columns != 0 ? form->block_columns : walk->columns;
 }
 
+/* Results below this are likely to be read from the caches soon. */
+enum { STREAM_BYTES = 4 << 20 };
+
 static uint64_t least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
+}
+
+/* Bytes from a block's values to those of the next one: in its row of blocks, or the next. */
+static int64_t ahead_of(const struct walk *walk, uint64_t row, uint64_t column)
+{
+    if (column + walk->block_columns < walk->columns) {
+        return (int64_t)(walk->block_columns * walk->src_bytes);
+    }
+    if (row + walk->block_rows < walk->rows) {
+        return (int64_t)(walk->block_rows * walk->src_row_bytes - column * walk->src_bytes);
+    }
+    return 0;
 }
 
 static struct wf_quant_block block_at(const struct walk *walk, uint64_t row, uint64_t column)
@@ -279,7 +301,9 @@ static struct wf_quant_block block_at(const struct walk *walk, uint64_t row, uin
         .rows = least(walk->block_rows, walk->rows - row),
         .columns = least(walk->block_columns, walk->columns - column),
         .src_row_bytes = walk->src_row_bytes,
-        .dst_row_bytes = walk->dst_row_bytes};
+        .dst_row_bytes = walk->dst_row_bytes,
+        .ahead_bytes = ahead_of(walk, row, column),
+        .streaming = walk->rows * walk->columns * walk->dst_bytes >= STREAM_BYTES};
 }
 
 /* Producers do not let NaN count; it is rare enough to look again. */
@@ -316,6 +340,7 @@ void wf_quantise_by(const struct wf_quant_kernels *kernels, enum wf_quant rule,
             kernels->codes[format][form->act](&block);
         }
     }
+    wf_cast_fence();
 }
 
 void wf_dequantise_by(const struct wf_quant_kernels *kernels, enum wf_quant rule,
@@ -341,6 +366,7 @@ void wf_dequantise_by(const struct wf_quant_kernels *kernels, enum wf_quant rule
             kernels->values[format](&block);
         }
     }
+    wf_cast_fence();
 }
 
 void wf_quantise(enum wf_quant rule, const struct wf_quant_matrix *matrix, uint8_t *codes,

@@ -1,8 +1,7 @@
 /* quant_kernels.h - the paths behind quant.h, one table of pointers each. Private to quant*.c.
  *
  * quant.c walks over the blocks of a matrix and knows the rules; a kernel sees one block and does
- * arithmetic. A further instruction set is one more file with one more table (wf_quant_*_kernels)
- * and a line in quant.c's choice.
+ * arithmetic. A further instruction set (simd.h) is one more file with one more table.
  */
 #ifndef WEFT_MODELS_QUANT_KERNELS_H
 #define WEFT_MODELS_QUANT_KERNELS_H
@@ -63,6 +62,9 @@ struct wf_quant_kernels {
 };
 
 extern const struct wf_quant_kernels wf_quant_portable_kernels;
+#if defined(__x86_64__)
+extern const struct wf_quant_kernels wf_quant_avx2_kernels, wf_quant_avx512_kernels; /* simd.h */
+#endif
 
 /* quant.h's functions with kernels of the caller's choice. */
 void wf_quantise_by(const struct wf_quant_kernels *kernels, enum wf_quant rule,

@@ -257,12 +257,10 @@ AVX2 INLINE void put256(char *dst, __m256i value, bool streaming)
     }
 }
 
-AVX2 INLINE void store_fp8_256(struct fp8_form form, char *dst, struct block256 block,
-                               bool streaming)
+/* Sixteen codes, each in the low byte of an element of 32 bits. */
+AVX2 INLINE void put_codes_256(char *dst, __m256i low, __m256i high, bool streaming)
 {
-    __m256i packed =
-        _mm256_packus_epi32(fp8_of256(form, block.low, _mm256_castps_si256(block.low)),
-                            fp8_of256(form, block.high, _mm256_castps_si256(block.high)));
+    __m256i packed = _mm256_packus_epi32(low, high);
     packed = _mm256_permute4x64_epi64(packed, _MM_SHUFFLE(3, 1, 2, 0));
     __m128i codes =
         _mm_packus_epi16(_mm256_castsi256_si128(packed), _mm256_extracti128_si256(packed, 1));
@@ -282,7 +280,9 @@ AVX2 INLINE void store256(enum wf_dtype to, bool above_nan, char *dst, struct bl
         return;
     }
     if (size_of(to) == 1) {
-        store_fp8_256(form_of(to, above_nan), dst, block, streaming);
+        struct fp8_form form = form_of(to, above_nan);
+        put_codes_256(dst, fp8_of256(form, block.low, _mm256_castps_si256(block.low)),
+                      fp8_of256(form, block.high, _mm256_castps_si256(block.high)), streaming);
         return;
     }
     if (to == WF_DTYPE_F16) {

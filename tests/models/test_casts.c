@@ -7,6 +7,7 @@
 
 #include "models/casts.h"
 #include "models/casts_kernels.h"
+#include "models/simd.h"
 #include "runtime/splitmix.h"
 
 enum { GUARD = 64, RANDOM_BLOCK = 1 << 16, RANDOM_BLOCKS = 64 /* 4 M values */ };
@@ -274,11 +275,10 @@ static size_t paths_of_this_machine(struct path paths_out[3])
     size_t count = 0;
     paths_out[count++] = (struct path){"portable", &wf_cast_portable_kernels};
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
+    if (wf_simd_best() >= WF_SIMD_AVX2) {
         paths_out[count++] = (struct path){"avx2", &wf_cast_avx2_kernels};
     }
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl")) {
+    if (wf_simd_best() >= WF_SIMD_AVX512) {
         paths_out[count++] = (struct path){"avx512", &wf_cast_avx512_kernels};
     }
 #endif

@@ -150,6 +150,87 @@ Test(quant, a_block_of_zeros_keeps_their_signs)
     }
 }
 
+struct odd_row {
+    const char *name;
+    enum wf_quant rule;
+    uint16_t values[4]; /* bf16 */
+    float scale;
+    uint8_t codes[4];
+};
+
+#define INF_F __builtin_inff()
+static const struct odd_row odd_rows[] = {
+    {"NaN does not count",
+     WF_QUANT_VLLM,
+     {0x3f80, 0x7fc0, 0xff81, 0xbf80},
+     1.0f / 448,
+     {0x7e, 0x7f, 0xff, 0xfe}},
+    {"only NaN",
+     WF_QUANT_DEEPSEEK,
+     {0x7fc0, 0x7fc0, 0xffc0, 0x7fff},
+     1e-4f / 448,
+     {0x7f, 0x7f, 0xff, 0x7f}},
+    {"only NaN, no floor",
+     WF_QUANT_TRANSFORMERS,
+     {0x7fc0, 0x7fc0, 0xffc0, 0},
+     1,
+     {0x7f, 0x7f, 0xff, 0}},
+    {"an infinity, divided",
+     WF_QUANT_DEEPSEEK,
+     {0x3f80, 0x7f80, 0xff80, 0x8000},
+     INF_F,
+     {0x00, 0x7f, 0xff, 0x80}},
+    {"an infinity, multiplied",
+     WF_QUANT_SLIME,
+     {0xbf80, 0x7f80, 0xff80, 0},
+     INF_F,
+     {0x80, 0x7f, 0xff, 0x00}},
+    {"an infinity, powers of two",
+     WF_QUANT_VLLM_UE8M0,
+     {0xbf80, 0x7f80, 0xff80, 0},
+     INF_F,
+     {0x80, 0x7f, 0xff, 0x00}},
+    {"an infinity, inverse first",
+     WF_QUANT_TRANSFORMERS,
+     {0xbf80, 0x7f80, 0xff80, 0},
+     INF_F,
+     {0x80, 0x7f, 0xff, 0x00}},
+    {"NaN beside an infinity",
+     WF_QUANT_CHANNEL_DIV,
+     {0x7fff, 0x7f80, 0xffff, 0},
+     INF_F,
+     {0x7f, 0x7f, 0xff, 0x00}},
+    {"largest finite",
+     WF_QUANT_VLLM,
+     {0x7f7f, 0x0001, 0x3f80, 0xff7f},
+     0x1.fep127f / 448,
+     {0x7e, 0x00, 0x00, 0xfe}},
+    {"subnormal values under a floor",
+     WF_QUANT_CHANNEL_MUL,
+     {0x0001, 0x807f, 0x0080, 0},
+     1e-12f / 448,
+     {0x00, 0x80, 0x00, 0x00}},
+    {"subnormal codes",
+     WF_QUANT_ROW128_UE8M0,
+     {0x43e0, 0x3b00, 0x3a81, 0xba80},
+     1,
+     {0x7e, 0x01, 0x01, 0x80}},
+};
+
+Test(quant, odd_values)
+{
+    for (size_t i = 0; i < 2 * sizeof odd_rows / sizeof odd_rows[0]; i++) {
+        const struct odd_row *row = &odd_rows[i / 2];
+        uint8_t codes[4];
+        float scale;
+        struct wf_quant_matrix matrix = {row->values, WF_DTYPE_BF16, 1, 4, 8};
+        wf_quantise(row->rule, &matrix, codes, 4, &scale, 1, i % 2 == 0);
+        cr_expect_eq(scale, row->scale, "%s: %a", row->name, scale);
+        cr_expect_eq(memcmp(codes, row->codes, 4), 0, "%s: %02x %02x %02x %02x", row->name,
+                     codes[0], codes[1], codes[2], codes[3]);
+    }
+}
+
 Test(quant, names)
 {
     for (unsigned rule = WF_QUANT_NONE; rule < WF_QUANT_COUNT; rule++) {
