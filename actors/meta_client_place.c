@@ -79,9 +79,10 @@ bool wf_client_place_is_known(struct wf_meta_client *client, const struct wf_fra
 void wf_client_place_planned(struct wf_meta_client *client)
 {
     struct wf_rank *rank = client->rank;
-    uint32_t over = rank->layouts_before_count > WF_LAYOUTS_BEFORE
-                        ? rank->layouts_before_count - WF_LAYOUTS_BEFORE
-                        : 0;
+    if (rank->layouts_before_count <= WF_LAYOUTS_BEFORE) {
+        return;
+    }
+    uint32_t over = rank->layouts_before_count - WF_LAYOUTS_BEFORE;
     for (uint32_t i = 0; i < over; i++) {
         wf_layout_free(rank->layouts_before[i]);
     }
