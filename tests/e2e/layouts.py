@@ -41,6 +41,35 @@ def case_delta_nets():
     commits(tiny("qwen3-next"), "fsdp:dp=2", "vllm:tp=2", "sglang:tp=2")
 
 
+def case_absorbed():
+    """The halves of kv_b_proj that SGLang keeps beside it, and stages of models with experts."""
+    commits(tiny("deepseek-v3"), "megatron:tp=2,ep=2,etp=1,vocab_div=1", "sglang:tp=2", "vllm:tp=2,pp=2")
+
+
+def derives(model, train, spec, run_extra, mode="staged"):
+    """What an engine derives is checked too: right, and stale when nobody makes it anew."""
+    for skip in (False, True):
+        with Work(model) as work:
+            path = work.path("job.yaml")
+            with open(path, "w") as out:
+                out.write(f'job: derived\nmodel: {work.model}\ntrain: {{spec: "{train}"}}\n'
+                          f'infer: [{{spec: "{spec}", mode: {mode}}}]\n'
+                          f'run: {{versions: 2{run_extra}{", skip_derived: true" if skip else ""}}}\n')
+            status, report, text = run(path)
+            wrong = [v["elements_wrong"] for v in report["versions"]]
+            if skip:
+                check(status == 1 and all(wrong), f"stale derived tensors of {spec} are found", text[-2000:])
+            else:
+                check(status == 0, f"derived tensors of {spec}", text[-2000:])
+                check_report(report, 2)
+
+
+def case_derived():
+    """A norm's weight plus 1, and a packed copy of a tied head."""
+    derives(tiny("qwen3-next"), "fsdp:dp=2", "sglang:tp=2", "")
+    derives(tiny("llama"), "megatron:tp=3", "vllm:tp=3", ", packed_head: true", mode="in_place")
+
+
 def case_shards():
     """Uneven shards of FSDP2."""
     commits(QWEN, "fsdp:dp=3", "vllm:tp=2")

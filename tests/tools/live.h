@@ -13,6 +13,8 @@ struct live_rank {
     struct fixture_rank described;
     enum wf_dtype dtype;
     uint8_t *memory[256]; /* one for each tensor; owned */
+    uint8_t *derived[64]; /* what live_lookup made of them; owned */
+    uint32_t derived_count;
 };
 void live_rank_open(struct live_rank *live, const struct fixture *fixture, uint32_t rank,
                     enum wf_dtype dtype, uint64_t steps);

@@ -12,6 +12,9 @@
 #include <string.h>
 
 #include "models/families/family.h"
+#include "models/variant.h"
+#include "tools/check/quantised.h"
+#include "tools/check/verify_run.h"
 
 enum { VOCAB_MULTIPLE = 64 };
 
@@ -60,16 +63,18 @@ enum wf_status wf_expect_add(struct wf_expect_builder *b, const char *layer, con
     return WF_OK;
 }
 
-enum wf_status wf_expect_put(struct wf_expect_builder *b, uint32_t index, uint32_t param,
-                             uint64_t row, uint64_t rows, uint64_t column)
+static enum wf_status put(struct wf_expect_builder *b, uint32_t index,
+                          const struct wf_expect_rect *rect)
 {
     struct wf_expect_tensor *tensor = &b->expect->tensors[index];
-    uint64_t columns = wf_expect_columns(b, param);
-    if (row + rows > wf_expect_rows(b, param) || column + tensor->columns > columns) {
+    uint64_t rows = rect->transposed ? rect->columns : rect->rows;
+    uint64_t columns = rect->transposed ? rect->rows : rect->columns;
+    if (rect->row + rows > wf_expect_rows(b, rect->param) ||
+        rect->column + columns > rect->param_columns) {
         return wf_error_set(b->error, WF_MISMATCH,
                             "\"%s\" is too small for the part of %s that the engine would take of "
                             "it",
-                            b->model->params[param].name, tensor->name);
+                            b->model->params[rect->param].name, tensor->name);
     }
     if (tensor->rect_count == tensor->rect_capacity) {
         uint32_t capacity = tensor->rect_capacity == 0 ? 4 : tensor->rect_capacity * 2;
@@ -80,19 +85,63 @@ enum wf_status wf_expect_put(struct wf_expect_builder *b, uint32_t index, uint32
         tensor->rects = grown;
         tensor->rect_capacity = capacity;
     }
-    if (rows > 0) {
-        tensor->rects[tensor->rect_count++] = (struct wf_expect_rect){
-            .param = param,
-            .row = row,
-            .column = column,
-            .rows = rows,
-            .columns = tensor->columns,
-            .param_columns = columns,
-            .live_row = tensor->rows,
-        };
+    if (rect->rows > 0) {
+        tensor->rects[tensor->rect_count] = *rect;
+        tensor->rects[tensor->rect_count++].live_row = tensor->rows;
     }
-    tensor->rows += rows;
+    tensor->rows += rect->rows;
     return WF_OK;
+}
+
+enum wf_status wf_expect_put(struct wf_expect_builder *b, uint32_t tensor, uint32_t param,
+                             uint64_t row, uint64_t rows, uint64_t column)
+{
+    return put(b, tensor,
+               &(struct wf_expect_rect){.param = param,
+                                        .row = row,
+                                        .column = column,
+                                        .rows = rows,
+                                        .columns = b->expect->tensors[tensor].columns,
+                                        .param_columns = wf_expect_columns(b, param)});
+}
+
+enum wf_status wf_expect_put_transposed(struct wf_expect_builder *b, uint32_t tensor,
+                                        uint32_t param, uint64_t row, uint64_t column,
+                                        uint64_t rows)
+{
+    uint64_t columns = b->expect->tensors[tensor].columns;
+    if (rows * columns > WF_VERIFY_CHUNK) {
+        return wf_error_set(b->error, WF_UNSUPPORTED,
+                            "the element check does not transpose %" PRIu64 " x %" PRIu64
+                            " elements of %s at once",
+                            rows, columns, b->model->params[param].name);
+    }
+    return put(b, tensor,
+               &(struct wf_expect_rect){.param = param,
+                                        .row = row,
+                                        .column = column,
+                                        .rows = rows,
+                                        .columns = columns,
+                                        .param_columns = wf_expect_columns(b, param),
+                                        .transposed = true});
+}
+
+enum wf_status wf_expect_add_gemma(struct wf_expect_builder *b, const char *layer, const char *name,
+                                   const char *live_name)
+{
+    char live[WF_NAME_MAX];
+    uint32_t param = wf_expect_find(b, layer, name), tensor = 0;
+    if (!b->place.sglang || wf_model_size(b->model, "gk") == 0 || param == WF_NONE) {
+        return WF_OK;
+    }
+    snprintf(live, sizeof live, "buffer:%s%.*sgemma_weight", layer,
+             (int)(strlen(live_name) - strlen("weight")), live_name);
+    enum wf_status status = wf_expect_add(b, "", live, 1, &tensor);
+    if (status == WF_OK) {
+        b->expect->tensors[tensor].kind = WF_EXPECT_PLUS_ONE;
+        status = wf_expect_put(b, tensor, param, 0, wf_expect_rows(b, param), 0);
+    }
+    return status;
 }
 
 /* --- outside the layers ---------------------------------------------------------------------- */
@@ -112,6 +161,10 @@ static enum wf_status add_vocabulary(struct wf_expect_builder *b, const char *na
                             padded, b->place.tp);
     }
     uint64_t part = padded / b->place.tp, first = b->place.tp_rank * part;
+    if (b->place.sglang && strncmp(b->model->model_type, "gemma3", strlen("gemma3")) == 0) {
+        part = vocab; /* Gemma3TextScaledWordEmbedding is a plain embedding, whole everywhere */
+        first = 0;
+    }
     uint64_t left = first < vocab ? vocab - first : 0;
     enum wf_status status = wf_expect_add(b, "", name, wf_expect_columns(b, param), &tensor);
     if (status == WF_OK) {
@@ -131,23 +184,138 @@ static enum wf_status add_final_norm(struct wf_expect_builder *b)
         return wf_error_set(b->error, WF_UNSUPPORTED, "the model has no \"model.norm.weight\"");
     }
     enum wf_status status = wf_expect_add(b, "", "model.norm.weight", 1, &tensor);
-    return status == WF_OK ? wf_expect_put(b, tensor, param, 0, wf_expect_rows(b, param), 0)
+    if (status == WF_OK) {
+        status = wf_expect_put(b, tensor, param, 0, wf_expect_rows(b, param), 0);
+    }
+    return status == WF_OK ? wf_expect_add_gemma(b, "", "model.norm.weight", "model.norm.weight")
                            : status;
 }
 
+/* The stand-in's packed copy of a tied head (tools/run/engine_work.h): groups of rows, transposed.
+ */
+static enum wf_status add_packed_head(struct wf_expect_builder *b)
+{
+    uint32_t param = wf_expect_find(b, "", "model.embed_tokens.weight"), tensor = 0;
+    uint64_t vocab = wf_expect_rows(b, param), group = b->place.packed_rows;
+    uint64_t part = (vocab + VOCAB_MULTIPLE - 1) / VOCAB_MULTIPLE * VOCAB_MULTIPLE / b->place.tp;
+    uint64_t first = b->place.tp_rank * part;
+    if (vocab % group != 0 || part % group != 0) {
+        return wf_error_set(
+            b->error, WF_UNSUPPORTED,
+            "the element check packs a vocabulary in whole groups of %" PRIu64 " rows only", group);
+    }
+    enum wf_status status = wf_expect_add(b, "", "packed:lm_head.weight", group, &tensor);
+    for (uint64_t row = first; status == WF_OK && row < first + part && row < vocab; row += group) {
+        status = wf_expect_put_transposed(b, tensor, param, row, 0, wf_expect_columns(b, param));
+    }
+    if (status == WF_OK) {
+        b->expect->tensors[tensor].rows = part / group * wf_expect_columns(b, param);
+    }
+    return status;
+}
+
 /* get_pp_indices: what is left over goes to the stages before the last, the later the sooner. */
-static void stage_layers(uint64_t layers, uint32_t pp, uint32_t rank, uint64_t *first_out,
+static void stage_layers(const struct wf_expect_builder *b, uint64_t *first_out,
                          uint64_t *count_out)
 {
-    uint64_t each = layers / pp, rest = layers % pp, first = 0;
-    for (uint32_t stage = 0; stage <= rank; stage++) {
+    uint32_t pp = b->place.pp;
+    uint64_t each = b->model->layers / pp, rest = b->model->layers % pp, first = 0;
+    for (uint32_t stage = 0; stage <= b->place.pp_rank; stage++) {
         uint64_t count = each + (stage + 1 < pp && stage + 1 + rest >= pp ? 1 : 0);
-        if (stage == rank) {
+        if (stage == b->place.pp_rank) {
             *first_out = first;
             *count_out = count;
         }
         first += count;
     }
+}
+
+/* --- quantised matrices ---------------------------------------------------------------------- */
+
+static uint64_t blocks_of(uint64_t size)
+{
+    return (size + WF_CHECK_BLOCK - 1) / WF_CHECK_BLOCK;
+}
+
+/* A rectangle in blocks. Loaders take whole ones; only a matrix' own edge may cut one. */
+static enum wf_status put_scales(struct wf_expect_builder *b, uint32_t codes, uint32_t scales,
+                                 const struct wf_expect_rect *rect)
+{
+    uint64_t rows = wf_expect_rows(b, rect->param), columns = rect->param_columns;
+    bool whole = rect->row % WF_CHECK_BLOCK == 0 && rect->column % WF_CHECK_BLOCK == 0 &&
+                 (rect->rows % WF_CHECK_BLOCK == 0 || rect->row + rect->rows == rows) &&
+                 (rect->columns % WF_CHECK_BLOCK == 0 || rect->column + rect->columns == columns);
+    struct wf_expect_tensor *tensor = &b->expect->tensors[scales];
+    if (!whole) {
+        return wf_error_set(b->error, WF_UNSUPPORTED,
+                            "the element check knows whole blocks of %d only, and %s has %" PRIu64
+                            " rows and %" PRIu64 " columns of %s",
+                            WF_CHECK_BLOCK, b->expect->tensors[codes].name, rect->rows,
+                            rect->columns, b->model->params[rect->param].name);
+    }
+    tensor->rects[tensor->rect_count++] =
+        (struct wf_expect_rect){.param = rect->param,
+                                .row = rect->row / WF_CHECK_BLOCK,
+                                .column = rect->column / WF_CHECK_BLOCK,
+                                .rows = blocks_of(rect->rows),
+                                .columns = tensor->columns,
+                                .param_columns = columns,
+                                .live_row = tensor->rows};
+    tensor->rows += blocks_of(rect->rows);
+    return WF_OK;
+}
+
+/* Codes in place of values, and their scales beside them, if the matrices of a tensor are
+ * quantised. */
+static enum wf_status quantise(struct wf_expect_builder *b, uint32_t codes)
+{
+    uint32_t pairs = 0, scales = 0, rects = b->expect->tensors[codes].rect_count;
+    char name[WF_NAME_MAX];
+    if (b->expect->tensors[codes].kind != WF_EXPECT_VALUES) {
+        return WF_OK;
+    }
+    for (uint32_t i = 0; i < rects; i++) {
+        pairs += wf_model_pair(b->job, b->expect->tensors[codes].rects[i].param) != NULL;
+    }
+    if (pairs == 0) {
+        return WF_OK;
+    }
+    snprintf(name, sizeof name, "%.*s_scale_inv", (int)sizeof name - 16,
+             b->expect->tensors[codes].name);
+    enum wf_status status =
+        pairs == rects
+            ? wf_expect_add(b, "", name, blocks_of(b->expect->tensors[codes].columns), &scales)
+            : wf_error_set(b->error, WF_UNSUPPORTED, "%s is made of quantised matrices and others",
+                           b->expect->tensors[codes].name);
+    if (status != WF_OK) {
+        return status;
+    }
+    struct wf_expect_tensor *tensor = &b->expect->tensors[scales];
+    b->expect->tensors[codes].kind = WF_EXPECT_CODES;
+    tensor->kind = WF_EXPECT_SCALES;
+    tensor->rects = calloc(rects, sizeof *tensor->rects);
+    tensor->rect_capacity = rects;
+    if (tensor->rects == NULL) {
+        return wf_error_set(b->error, WF_NO_MEMORY, "no memory for %s", name);
+    }
+    for (uint32_t i = 0; status == WF_OK && i < rects; i++) {
+        status = put_scales(b, codes, scales, &b->expect->tensors[codes].rects[i]);
+    }
+    return status;
+}
+
+static enum wf_status quantise_all(struct wf_expect_builder *b)
+{
+    enum wf_status status = WF_OK;
+    uint32_t count = b->place.quant != WF_QUANT_NONE ? b->expect->tensor_count : 0;
+    if (count > 0 && !wf_check_knows(b->place.quant)) {
+        return wf_error_set(b->error, WF_UNSUPPORTED, "the element check does not know quant=%s",
+                            wf_quant_name(b->place.quant));
+    }
+    for (uint32_t t = 0; status == WF_OK && t < count; t++) {
+        status = quantise(b, t);
+    }
+    return status;
 }
 
 /* --- the whole ------------------------------------------------------------------------------- */
@@ -161,10 +329,13 @@ static enum wf_status check_place(const struct wf_expect_builder *b)
                             "no such place: tp %u of %u, pp %u of %u, %" PRIu64 " layers",
                             place->tp_rank, place->tp, place->pp_rank, place->pp, b->model->layers);
     }
-    bool experts = wf_model_size(b->model, "E") > 0;
-    if (place->pp > 1 && (b->place.sglang || experts)) {
+    bool known = !place->sglang &&
+                 (wf_model_size(b->model, "E") == 0 || wf_model_size(b->model, "mla") == 1);
+    if (place->pp > 1 && !known) {
         return wf_error_set(b->error, WF_UNSUPPORTED,
-                            "the element check knows stages (pp=%u) of vllm's dense models only",
+                            "the element check knows stages (pp=%u) of vllm's dense models and of "
+                            "those with latent attention only: other classes have embedding, "
+                            "norm or head on further stages",
                             place->pp);
     }
     return WF_OK;
@@ -192,10 +363,13 @@ static enum wf_status add_all(struct wf_expect_builder *b)
     const struct wf_model *model = b->model;
     bool is_first = b->place.pp_rank == 0, is_last = b->place.pp_rank + 1 == b->place.pp;
     uint64_t first = 0, count = 0;
-    stage_layers(model->layers, b->place.pp, b->place.pp_rank, &first, &count);
+    stage_layers(b, &first, &count);
     enum wf_status status = WF_OK;
     if (is_first || (is_last && model->tied)) {
         status = add_vocabulary(b, "model.embed_tokens.weight");
+        if (status == WF_OK && b->place.packed_rows > 0) {
+            status = add_packed_head(b);
+        }
     }
     for (uint64_t i = 0; status == WF_OK && i < count; i++) {
         char layer[64];
@@ -208,14 +382,19 @@ static enum wf_status add_all(struct wf_expect_builder *b)
     if (status == WF_OK && is_last && !model->tied) {
         status = add_vocabulary(b, "lm_head.weight");
     }
-    return status == WF_OK ? check_asked(b, first, count) : status;
+    status = status == WF_OK ? check_asked(b, first, count) : status;
+    return status == WF_OK ? quantise_all(b) : status;
 }
 
 enum wf_status wf_expect_init(struct wf_expect *expect, const struct wf_model *model,
                               const struct wf_verify_place *place, struct wf_error *error)
 {
-    struct wf_expect_builder b = {
-        .expect = expect, .model = model, .place = *place, .error = error};
+    struct wf_expect_builder b = {.expect = expect,
+                                  .job = model,
+                                  .model = model->variants ? model->variants->plain : model,
+                                  .place = *place,
+                                  .error = error};
+    model = b.model;
     enum wf_status status = check_place(&b);
     if (status != WF_OK) {
         return status;

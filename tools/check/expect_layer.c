@@ -172,7 +172,11 @@ static enum wf_status add_attention(struct wf_expect_builder *b, const char *lay
         status = add_columns(b, layer, "self_attn.o_proj", name);
     }
     for (size_t i = 0; status == WF_OK && i < 2; i++) {
-        status = add_whole(b, layer, norms[i], norms[i] + (bare ? strlen("self_attn.") : 0));
+        const char *name_here = norms[i] + (bare ? strlen("self_attn.") : 0);
+        status = add_whole(b, layer, norms[i], name_here);
+        if (status == WF_OK) {
+            status = wf_expect_add_gemma(b, layer, norms[i], name_here);
+        }
     }
     return status;
 }
@@ -197,6 +201,40 @@ static enum wf_status add_latent(struct wf_expect_builder *b, const char *layer)
     return status == WF_OK ? wf_expect_put(b, tensor, kv, 0, wf_expect_rows(b, kv), 0) : status;
 }
 
+/* What SGLang keeps beside kv_b_proj [models/deepseek_common/deepseek_weight_loader.py]: of each
+ * head of a rank the rows that make keys, transposed, and those that make values; of a quantised
+ * kv_b_proj dequantised. */
+static enum wf_status add_absorbed(struct wf_expect_builder *b, const char *layer)
+{
+    uint64_t dn = wf_model_size(b->model, "dn"), dv = wf_model_size(b->model, "dv"), heads = 0;
+    uint32_t param = 0, keys = 0, values = 0;
+    char name[WF_NAME_MAX];
+    enum wf_status status = need(b, layer, "self_attn.kv_b_proj.weight", &param);
+    if (status == WF_OK) {
+        status = divide(b, wf_model_size(b->model, "nq"), "the number of heads", &heads);
+    }
+    uint64_t latent = status == WF_OK ? wf_expect_columns(b, param) : 0;
+    if (status == WF_OK) {
+        snprintf(name, sizeof name, "attr:%sself_attn.w_kc", layer);
+        status = wf_expect_add(b, "", name, dn, &keys);
+    }
+    if (status == WF_OK) {
+        snprintf(name, sizeof name, "attr:%sself_attn.w_vc", layer);
+        status = wf_expect_add(b, "", name, latent, &values);
+    }
+    if (status == WF_OK && b->place.quant != WF_QUANT_NONE) {
+        b->expect->tensors[keys].kind = b->expect->tensors[values].kind = WF_EXPECT_DEQUANTISED;
+    }
+    for (uint64_t h = 0; status == WF_OK && h < heads; h++) {
+        uint64_t row = (b->place.tp_rank * heads + h) * (dn + dv);
+        status = wf_expect_put_transposed(b, keys, param, row, 0, latent);
+        if (status == WF_OK) {
+            status = wf_expect_put(b, values, param, row + dn, dv, 0);
+        }
+    }
+    return status;
+}
+
 static enum wf_status add_mla(struct wf_expect_builder *b, const char *layer)
 {
     static const char *const names[][2] = {{"self_attn.q_b_proj.weight", NULL},
@@ -204,11 +242,6 @@ static enum wf_status add_mla(struct wf_expect_builder *b, const char *layer)
                                            {"self_attn.kv_b_proj.weight", NULL}};
     static const char *const norms[] = {"self_attn.q_a_layernorm.weight",
                                         "self_attn.kv_a_layernorm.weight"};
-    if (b->place.sglang) {
-        return wf_error_set(b->error, WF_UNSUPPORTED,
-                            "the element check does not know the absorbed matrices that SGLang "
-                            "keeps beside kv_b_proj");
-    }
     enum wf_status status = wf_expect_find(b, layer, "self_attn.q_a_proj.weight") != WF_NONE
                                 ? add_latent(b, layer)
                                 : add_whole(b, layer, "self_attn.kv_a_proj_with_mqa.weight",
@@ -220,6 +253,9 @@ static enum wf_status add_mla(struct wf_expect_builder *b, const char *layer)
     }
     for (size_t i = 0; status == WF_OK && i < 2; i++) {
         status = add_whole(b, layer, norms[i], norms[i]);
+    }
+    if (status == WF_OK && b->place.sglang) {
+        status = add_absorbed(b, layer);
     }
     return status == WF_OK ? add_columns(b, layer, "self_attn.o_proj", "self_attn.o_proj") : status;
 }
@@ -391,8 +427,9 @@ static enum wf_status add_moe(struct wf_expect_builder *b, const char *layer)
 
 enum wf_status wf_expect_layer(struct wf_expect_builder *b, const char *layer)
 {
-    static const char *const norms[] = {"input_layernorm.weight",
-                                        "post_attention_layernorm.weight"};
+    static const char *const norms[] = {"input_layernorm.weight", "post_attention_layernorm.weight",
+                                        "pre_feedforward_layernorm.weight",
+                                        "post_feedforward_layernorm.weight"};
     enum wf_status status = WF_OK;
     if (wf_expect_find(b, layer, "linear_attn.conv1d.weight") != WF_NONE) {
         status = add_delta_net(b, layer);
@@ -405,8 +442,11 @@ enum wf_status wf_expect_layer(struct wf_expect_builder *b, const char *layer)
         bool dense = wf_expect_find(b, layer, "mlp.gate_proj.weight") != WF_NONE;
         status = dense ? add_mlp(b, layer, "mlp.") : add_moe(b, layer);
     }
-    for (size_t i = 0; status == WF_OK && i < 2; i++) {
+    for (size_t i = 0; status == WF_OK && i < sizeof norms / sizeof norms[0]; i++) {
         status = add_whole(b, layer, norms[i], norms[i]);
+        if (status == WF_OK) {
+            status = wf_expect_add_gemma(b, layer, norms[i], norms[i]);
+        }
     }
     return status;
 }

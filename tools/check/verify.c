@@ -5,24 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/check/expect.h"
 #include "tools/check/step.h"
+#include "tools/check/verify_run.h"
 
-enum {
-    CHUNK_ELEMENTS = 256 << 10, /* compared at a time: fits a second-level cache */
-    NARROW_BYTES = 1024,        /* shorter pieces of rows are cut out of whole rows, read at once */
-};
-
-struct wf_verify {
-    const struct wf_checkpoint *checkpoint;
-    const struct wf_model *model;
-    struct wf_expect expect;
-};
+enum { NARROW_BYTES = 1024 }; /* shorter pieces of rows are cut out of whole rows, read at once */
 
 /* --- single values ---------------------------------------------------------------------------- */
 
 /* The compiler's own conversions: this file must not use the casts that it checks. */
-static float to_float(uint32_t bits, enum wf_dtype dtype)
+float wf_verify_to_float(uint32_t bits, enum wf_dtype dtype)
 {
     float value;
     if (dtype == WF_DTYPE_F16) {
@@ -38,7 +29,7 @@ static float to_float(uint32_t bits, enum wf_dtype dtype)
     return value;
 }
 
-static uint32_t from_float(float value, enum wf_dtype dtype)
+uint32_t wf_verify_from_float(float value, enum wf_dtype dtype)
 {
     uint32_t bits;
     if (dtype == WF_DTYPE_F16) {
@@ -62,10 +53,10 @@ static uint32_t from_float(float value, enum wf_dtype dtype)
 uint32_t wf_verify_value(uint32_t base_bits, enum wf_dtype from, enum wf_dtype to, uint64_t steps)
 {
     uint32_t stepped = wf_step_value(base_bits, from, steps);
-    return from == to ? stepped : from_float(to_float(stepped, from), to);
+    return from == to ? stepped : wf_verify_from_float(wf_verify_to_float(stepped, from), to);
 }
 
-static uint32_t load_bits(const void *at, enum wf_dtype dtype)
+uint32_t wf_verify_load(const void *at, enum wf_dtype dtype)
 {
     uint32_t bits = 0;
     memcpy(&bits, at, wf_dtype_bytes(dtype)); /* little-endian, as the file format is */
@@ -74,25 +65,13 @@ static uint32_t load_bits(const void *at, enum wf_dtype dtype)
 
 static bool is_nan(uint32_t bits, enum wf_dtype dtype)
 {
-    float value = to_float(bits, dtype);
+    float value = wf_verify_to_float(bits, dtype);
     return value != value;
 }
 
 /* --- tensors ---------------------------------------------------------------------------------- */
 
-/* One comparison in progress. */
-struct run {
-    const struct wf_verify *verify;
-    const struct wf_expect_tensor *tensor;
-    const struct wf_verify_live *live;
-    struct wf_verify_result *result;
-    uint64_t steps;
-    size_t live_bytes; /* of an element */
-    uint8_t *packed;   /* elements of the checkpoint, packed and stepped */
-    uint8_t *wide;     /* whole rows, or the result of a cast */
-};
-
-static void count_wrong(struct run *run, uint64_t index, uint32_t expected, uint32_t found)
+void wf_verify_wrong(struct wf_verify_run *run, uint64_t index, uint32_t expected, uint32_t found)
 {
     struct wf_verify_result *result = run->result;
     if (result->elements_wrong++ == 0) {
@@ -103,10 +82,8 @@ static void count_wrong(struct run *run, uint64_t index, uint32_t expected, uint
     }
 }
 
-/* Compares `count` expected elements with the live ones from `index`. After a cast any NaN is as
- * good as any other: which one it is differs between the paths of one framework. */
-static void compare(struct run *run, uint64_t index, const uint8_t *expected, uint64_t count,
-                    bool any_nan)
+void wf_verify_compare(struct wf_verify_run *run, uint64_t index, const uint8_t *expected,
+                       uint64_t count, bool any_nan)
 {
     const uint8_t *live = (const uint8_t *)run->live->address + index * run->live_bytes;
     run->result->elements_checked += count;
@@ -114,20 +91,18 @@ static void compare(struct run *run, uint64_t index, const uint8_t *expected, ui
         return;
     }
     for (uint64_t i = 0; i < count; i++) {
-        uint32_t want = load_bits(expected + i * run->live_bytes, run->live->dtype);
-        uint32_t got = load_bits(live + i * run->live_bytes, run->live->dtype);
+        uint32_t want = wf_verify_load(expected + i * run->live_bytes, run->live->dtype);
+        uint32_t got = wf_verify_load(live + i * run->live_bytes, run->live->dtype);
         if (want != got &&
             !(any_nan && is_nan(want, run->live->dtype) && is_nan(got, run->live->dtype))) {
-            count_wrong(run, index + i, want, got);
+            wf_verify_wrong(run, index + i, want, got);
         }
     }
 }
 
-/* Reads `rows` rows of a rectangle from row `row`, columns [column, column + columns) of it,
- * packed. */
-static enum wf_status read_rows(struct run *run, const struct wf_expect_rect *rect, uint64_t row,
-                                uint64_t rows, uint64_t column, uint64_t columns,
-                                struct wf_error *error)
+enum wf_status wf_verify_read(struct wf_verify_run *run, const struct wf_expect_rect *rect,
+                              uint64_t row, uint64_t rows, uint64_t column, uint64_t columns,
+                              struct wf_error *error)
 {
     const struct wf_checkpoint *checkpoint = run->verify->checkpoint;
     size_t bytes = wf_dtype_bytes(checkpoint->entries[rect->param].dtype);
@@ -136,7 +111,7 @@ static enum wf_status read_rows(struct run *run, const struct wf_expect_rect *re
         return wf_checkpoint_read(checkpoint, rect->param, first, rows * columns, run->packed,
                                   error);
     }
-    if (columns * bytes >= NARROW_BYTES || rect->param_columns > CHUNK_ELEMENTS) {
+    if (columns * bytes >= NARROW_BYTES || rect->param_columns > WF_VERIFY_CHUNK) {
         for (uint64_t r = 0; r < rows; r++) {
             enum wf_status status =
                 wf_checkpoint_read(checkpoint, rect->param, first + r * rect->param_columns,
@@ -147,7 +122,7 @@ static enum wf_status read_rows(struct run *run, const struct wf_expect_rect *re
         }
         return WF_OK;
     }
-    uint64_t at_once = CHUNK_ELEMENTS / rect->param_columns;
+    uint64_t at_once = WF_VERIFY_CHUNK / rect->param_columns;
     for (uint64_t r = 0; r < rows; r += at_once) {
         uint64_t part = rows - r < at_once ? rows - r : at_once;
         enum wf_status status =
@@ -165,36 +140,69 @@ static enum wf_status read_rows(struct run *run, const struct wf_expect_rect *re
     return WF_OK;
 }
 
+/* An engine adds to what it holds, after the cast. */
+static uint32_t one_more(uint32_t bits, enum wf_dtype live)
+{
+    return wf_verify_from_float(wf_verify_to_float(bits, live) + 1, live);
+}
+
 /* Steps and casts what was read, and compares it. */
-static void compare_packed(struct run *run, enum wf_dtype dtype, uint64_t index, uint64_t count)
+static void compare_packed(struct wf_verify_run *run, enum wf_dtype dtype, uint64_t index,
+                           uint64_t count)
 {
     enum wf_dtype live = run->live->dtype;
+    bool plus_one = run->tensor->kind == WF_EXPECT_PLUS_ONE;
     wf_step_apply(run->packed, dtype, count, run->steps);
-    if (dtype == live) {
-        compare(run, index, run->packed, count, false);
+    if (dtype == live && !plus_one) {
+        wf_verify_compare(run, index, run->packed, count, false);
         return;
     }
     size_t bytes = wf_dtype_bytes(dtype);
     for (uint64_t i = 0; i < count; i++) {
-        uint32_t cast =
-            from_float(to_float(load_bits(run->packed + i * bytes, dtype), dtype), live);
+        uint32_t bits = wf_verify_load(run->packed + i * bytes, dtype);
+        uint32_t cast = wf_verify_from_float(wf_verify_to_float(bits, dtype), live);
+        cast = plus_one ? one_more(cast, live) : cast;
         memcpy(run->wide + i * run->live_bytes, &cast, run->live_bytes);
     }
-    compare(run, index, run->wide, count, true);
+    wf_verify_compare(run, index, run->wide, count, true);
+}
+
+/* All of a transposed rectangle at once. */
+static enum wf_status check_transposed(struct wf_verify_run *run, const struct wf_expect_rect *rect,
+                                       struct wf_error *error)
+{
+    enum wf_dtype dtype = run->verify->checkpoint->entries[rect->param].dtype;
+    size_t bytes = wf_dtype_bytes(dtype);
+    enum wf_status status = wf_verify_read(run, rect, 0, rect->columns, 0, rect->rows, error);
+    if (status != WF_OK) {
+        return status;
+    }
+    for (uint64_t r = 0; r < rect->rows; r++) {
+        for (uint64_t c = 0; c < rect->columns; c++) {
+            memcpy(run->wide + (r * rect->columns + c) * bytes,
+                   run->packed + (c * rect->rows + r) * bytes, bytes);
+        }
+    }
+    memcpy(run->packed, run->wide, rect->rows * rect->columns * bytes);
+    compare_packed(run, dtype, rect->live_row * rect->columns, rect->rows * rect->columns);
+    return WF_OK;
 }
 
 /* Rows are taken in blocks of a chunk; a row longer than a chunk is taken in parts. */
-static enum wf_status check_rect(struct run *run, const struct wf_expect_rect *rect,
+static enum wf_status check_rect(struct wf_verify_run *run, const struct wf_expect_rect *rect,
                                  struct wf_error *error)
 {
     enum wf_dtype dtype = run->verify->checkpoint->entries[rect->param].dtype;
-    uint64_t width = rect->columns < CHUNK_ELEMENTS ? rect->columns : CHUNK_ELEMENTS;
-    uint64_t height = CHUNK_ELEMENTS / width;
+    if (rect->transposed) {
+        return check_transposed(run, rect, error);
+    }
+    uint64_t width = rect->columns < WF_VERIFY_CHUNK ? rect->columns : WF_VERIFY_CHUNK;
+    uint64_t height = WF_VERIFY_CHUNK / width;
     for (uint64_t row = 0; row < rect->rows; row += height) {
         uint64_t rows = rect->rows - row < height ? rect->rows - row : height;
         for (uint64_t column = 0; column < rect->columns; column += width) {
             uint64_t left = rect->columns - column, columns = left < width ? left : width;
-            enum wf_status status = read_rows(run, rect, row, rows, column, columns, error);
+            enum wf_status status = wf_verify_read(run, rect, row, rows, column, columns, error);
             if (status != WF_OK) {
                 return status;
             }
@@ -205,12 +213,12 @@ static enum wf_status check_rect(struct run *run, const struct wf_expect_rect *r
     return WF_OK;
 }
 
-static void check_padding(struct run *run, uint64_t from, uint64_t to)
+static void check_padding(struct wf_verify_run *run, uint64_t from, uint64_t to)
 {
-    memset(run->packed, 0, CHUNK_ELEMENTS * sizeof(uint32_t));
+    memset(run->packed, 0, WF_VERIFY_CHUNK * sizeof(uint32_t));
     while (from < to) {
-        uint64_t count = to - from < CHUNK_ELEMENTS ? to - from : CHUNK_ELEMENTS;
-        compare(run, from, run->packed, count, false);
+        uint64_t count = to - from < WF_VERIFY_CHUNK ? to - from : WF_VERIFY_CHUNK;
+        wf_verify_compare(run, from, run->packed, count, false);
         from += count;
     }
 }
@@ -220,7 +228,10 @@ static enum wf_status check_live(const struct wf_verify *verify,
                                  const struct wf_verify_live *live, struct wf_error *error)
 {
     uint64_t elements = tensor->rows * tensor->columns;
-    if (!wf_step_supports(live->dtype) || live->bytes != elements * wf_dtype_bytes(live->dtype)) {
+    bool typed = tensor->kind == WF_EXPECT_CODES    ? live->dtype == WF_DTYPE_F8_E4M3
+                 : tensor->kind == WF_EXPECT_SCALES ? live->dtype == WF_DTYPE_F32
+                                                    : wf_step_supports(live->dtype);
+    if (!typed || live->bytes != elements * wf_dtype_bytes(live->dtype)) {
         return wf_error_set(
             error, WF_MISMATCH,
             "tensor %s has %" PRIu64 " bytes of %s; the engine's loaders would make it "
@@ -244,22 +255,24 @@ enum wf_status wf_verify_tensor(const struct wf_verify *verify, uint32_t index, 
     if (status != WF_OK) {
         return status;
     }
-    struct run run = {
+    struct wf_verify_run run = {
         .verify = verify,
         .tensor = tensor,
         .live = live,
         .result = result,
         .steps = steps,
         .live_bytes = wf_dtype_bytes(live->dtype),
-        .packed = malloc(2 * CHUNK_ELEMENTS * sizeof(uint32_t)),
+        .packed = malloc(2 * WF_VERIFY_CHUNK * sizeof(uint32_t)),
     };
     if (run.packed == NULL) {
         return wf_error_set(error, WF_NO_MEMORY, "no memory to check %s", tensor->name);
     }
-    run.wide = run.packed + CHUNK_ELEMENTS * sizeof(uint32_t);
+    run.wide = run.packed + WF_VERIFY_CHUNK * sizeof(uint32_t);
     uint64_t filled = 0;
     for (uint32_t i = 0; status == WF_OK && i < tensor->rect_count; i++) {
-        status = check_rect(&run, &tensor->rects[i], error);
+        status = tensor->kind == WF_EXPECT_VALUES || tensor->kind == WF_EXPECT_PLUS_ONE
+                     ? check_rect(&run, &tensor->rects[i], error)
+                     : wf_verify_quantised(&run, &tensor->rects[i], error);
         filled += tensor->rects[i].rows * tensor->columns;
     }
     if (status == WF_OK) {
@@ -294,8 +307,8 @@ enum wf_status wf_verify_open(const struct wf_checkpoint *checkpoint, const stru
                               const struct wf_verify_place *place, struct wf_verify **out,
                               struct wf_error *error)
 {
-    WF_ASSERT(checkpoint->entry_count == model->param_count);
-    for (uint32_t i = 0; i < model->param_count; i++) {
+    WF_ASSERT(checkpoint->entry_count <= model->param_count);
+    for (uint32_t i = 0; i < checkpoint->entry_count; i++) {
         if (!wf_step_supports(checkpoint->entries[i].dtype)) {
             return wf_error_set(error, WF_UNSUPPORTED,
                                 "parameter \"%s\" is %s; only f32, f16 and bf16 can be checked",
@@ -307,7 +320,7 @@ enum wf_status wf_verify_open(const struct wf_checkpoint *checkpoint, const stru
         return wf_error_set(error, WF_NO_MEMORY, "no memory for the element check");
     }
     verify->checkpoint = checkpoint;
-    verify->model = model;
+    verify->quant = place->quant;
     enum wf_status status =
         place->recipe && !wf_expect_knows(model)
             ? wf_expect_layout(&verify->expect, model, place->recipe, place->rank, error)
@@ -346,20 +359,67 @@ uint64_t wf_verify_tensor_elements(const struct wf_verify *verify, uint32_t tens
     return verify->expect.tensors[tensor].rows * verify->expect.tensors[tensor].columns;
 }
 
+/* The rectangle that an element of a live tensor is in, or NULL: padding. */
+static const struct wf_expect_rect *find_rect(const struct wf_expect_tensor *tensor, uint64_t row)
+{
+    for (uint32_t i = 0; i < tensor->rect_count; i++) {
+        const struct wf_expect_rect *rect = &tensor->rects[i];
+        if (row >= rect->live_row && row < rect->live_row + rect->rows) {
+            return rect;
+        }
+    }
+    return NULL;
+}
+
 bool wf_verify_locate(const struct wf_verify *verify, uint32_t index, uint64_t element,
                       uint32_t *param_out, uint64_t *flat_out)
 {
     WF_ASSERT(index < verify->expect.tensor_count);
     const struct wf_expect_tensor *tensor = &verify->expect.tensors[index];
     uint64_t row = element / tensor->columns, column = element % tensor->columns;
-    for (uint32_t i = 0; i < tensor->rect_count; i++) {
-        const struct wf_expect_rect *rect = &tensor->rects[i];
-        if (row >= rect->live_row && row < rect->live_row + rect->rows) {
-            *param_out = rect->param;
-            *flat_out =
-                (rect->row + row - rect->live_row) * rect->param_columns + rect->column + column;
-            return true;
-        }
+    const struct wf_expect_rect *rect = find_rect(tensor, row);
+    if (rect == NULL || tensor->kind != WF_EXPECT_VALUES) {
+        return false;
     }
-    return false;
+    uint64_t down = row - rect->live_row, across = column;
+    *param_out = rect->param;
+    *flat_out = (rect->row + (rect->transposed ? across : down)) * rect->param_columns +
+                rect->column + (rect->transposed ? down : across);
+    return true;
+}
+
+bool wf_verify_is_made(const struct wf_verify *verify, uint32_t index)
+{
+    WF_ASSERT(index < verify->expect.tensor_count);
+    return verify->expect.tensors[index].kind != WF_EXPECT_VALUES;
+}
+
+static enum wf_status plus_one_versions(const struct wf_verify *verify, uint32_t param,
+                                        uint64_t flat, enum wf_dtype live,
+                                        uint32_t bits_out[WF_STEP_PERIOD], struct wf_error *error)
+{
+    enum wf_dtype dtype = verify->checkpoint->entries[param].dtype;
+    uint32_t base = 0;
+    enum wf_status status = wf_checkpoint_read(verify->checkpoint, param, flat, 1, &base, error);
+    for (uint32_t v = 0; status == WF_OK && v < WF_STEP_PERIOD; v++) {
+        bits_out[v] = one_more(wf_verify_value(base, dtype, live, v), live);
+    }
+    return status;
+}
+
+enum wf_status wf_verify_versions(const struct wf_verify *verify, uint32_t index, uint64_t element,
+                                  enum wf_dtype live, uint32_t bits_out[WF_STEP_PERIOD],
+                                  struct wf_error *error)
+{
+    WF_ASSERT(wf_verify_is_made(verify, index));
+    const struct wf_expect_tensor *tensor = &verify->expect.tensors[index];
+    uint64_t row = element / tensor->columns, column = element % tensor->columns;
+    const struct wf_expect_rect *rect = find_rect(tensor, row);
+    WF_ASSERT(rect != NULL); /* no such tensor has padding */
+    row -= rect->live_row;
+    if (tensor->kind == WF_EXPECT_PLUS_ONE) {
+        uint64_t flat = (rect->row + row) * rect->param_columns + rect->column + column;
+        return plus_one_versions(verify, rect->param, flat, live, bits_out, error);
+    }
+    return wf_verify_quantised_versions(verify, tensor, rect, row, column, live, bits_out, error);
 }

@@ -20,7 +20,9 @@
 
 #include "models/config.h"
 #include "models/dtype.h"
+#include "models/quant.h"
 #include "runtime/status.h"
+#include "tools/check/step.h"
 #include "tools/files/checkpoint.h"
 
 struct wf_verify;
@@ -29,6 +31,8 @@ struct wf_verify_place {
     uint32_t tp, tp_rank, pp, pp_rank;
     uint32_t ep, ep_rank; /* ranks over which experts are dealt out whole; 0 or 1: each is cut */
     bool sglang;          /* else vLLM */
+    enum wf_quant quant;  /* the rule by which matrices are quantised; NONE: they are not */
+    uint32_t packed_rows; /* of a group in the stand-in's packed head; 0: there is none */
     uint32_t slots;       /* of experts, of all ranks; 0: as many as experts */
     /* [layer][slots]: which expert each holds; NULL: slot i expert i modulo their number. Read by
      * wf_verify_open alone. */
@@ -89,6 +93,15 @@ enum wf_status wf_verify_rank(const struct wf_verify *verify, uint64_t steps,
  * which is zero. */
 bool wf_verify_locate(const struct wf_verify *verify, uint32_t tensor, uint64_t index,
                       uint32_t *param_out, uint64_t *flat_out);
+
+/* True of tensors whose elements are no elements of the checkpoint, cast, but made of some: codes
+ * and scales (models/variant.h), and what an engine derives. wf_verify_locate gives false. */
+bool wf_verify_is_made(const struct wf_verify *verify, uint32_t tensor);
+/* What an element of such a tensor is after each number of steps: its bits in the live dtype. Some
+ * milliseconds. */
+enum wf_status wf_verify_versions(const struct wf_verify *verify, uint32_t tensor, uint64_t index,
+                                  enum wf_dtype live, uint32_t bits_out[WF_STEP_PERIOD],
+                                  struct wf_error *error);
 
 /* The bits that one element must have `steps` steps after a base value read from the checkpoint:
  * the step in `from`, then the cast to `to` (round to nearest even). */

@@ -1,0 +1,93 @@
+/* quantised.c - producers' rules for blocks of 128 x 128, one value at a time.
+ *
+ * Sources: DeepSeek-V3 inference/kernel.py act_quant (floor 1e-4, divides) and Awex
+ * per_block_cast_to_fp8, which is the same; vLLM utils/deep_gemm.py per_block_cast_to_fp8
+ * (multiplies with the inverse; use_ue8m0: the scale up to a power of two); slime's fp8_kernel.py
+ * (floor 1e-10); transformers integrations/finegrained_fp8.py (the factor first, a block of zeros
+ * has 1). Tested against what they gave (tests/golden/real/fp8-quant-block).
+ */
+#include "tools/check/quantised.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "runtime/status.h"
+
+static const float e4m3_max = 448;
+
+bool wf_check_knows(enum wf_quant rule)
+{
+    switch (rule) {
+    case WF_QUANT_DEEPSEEK:
+    case WF_QUANT_AWEX:
+    case WF_QUANT_VLLM:
+    case WF_QUANT_VLLM_UE8M0:
+    case WF_QUANT_SLIME:
+    case WF_QUANT_TRANSFORMERS:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* The next power of two, itself if it is one. */
+static float power_above(float value)
+{
+    int exponent;
+    float mantissa = frexpf(value, &exponent); /* 0.5 <= mantissa < 1 */
+    return ldexpf(1, mantissa == 0.5f ? exponent - 1 : exponent);
+}
+
+struct wf_check_block wf_check_block(enum wf_quant rule, float amax)
+{
+    struct wf_check_block block = {0};
+    WF_ASSERT(wf_check_knows(rule));
+    if (rule == WF_QUANT_TRANSFORMERS) {
+        block.factor = amax > 0 ? e4m3_max / amax : 1;
+        block.scale = 1 / block.factor;
+        return block;
+    }
+    float floor = rule == WF_QUANT_SLIME ? 1e-10f : 1e-4f;
+    block.scale = (amax < floor ? floor : amax) / e4m3_max;
+    if (rule == WF_QUANT_VLLM_UE8M0) {
+        block.scale = power_above(block.scale);
+    }
+    block.divides = rule == WF_QUANT_DEEPSEEK || rule == WF_QUANT_AWEX;
+    block.factor = block.divides ? block.scale : 1 / block.scale;
+    return block;
+}
+
+/* To the nearest of the numbers that have three bits behind the first, ties to the even one; below
+ * 2^-6 these are multiples of 2^-9. A number added whose last bit is worth that much makes the
+ * processor round there. */
+uint8_t wf_check_code(const struct wf_check_block *block, float value)
+{
+    float scaled = block->divides ? value / block->factor : value * block->factor;
+    if (scaled != scaled) {
+        return signbit(value) ? 0xff : 0x7f;
+    }
+    float magnitude = fabsf(scaled);
+    uint8_t sign = signbit(scaled) ? 0x80 : 0;
+    if (magnitude >= e4m3_max) {
+        return sign | 0x7e;
+    }
+    uint32_t bits;
+    memcpy(&bits, &magnitude, sizeof bits);
+    uint32_t exponent = bits >> 23; /* biased by 127 */
+    if (exponent < 127 - 6) {
+        volatile float sum = magnitude + 0x1p14f; /* its last bit is 2^-9 */
+        return sign | (uint8_t)((sum - 0x1p14f) * 0x1p9f);
+    }
+    uint32_t below = bits >> 20, rest = bits & 0xfffff; /* exponent and three bits; the others */
+    below += rest > 0x80000 || (rest == 0x80000 && (below & 1) == 1);
+    return sign | (uint8_t)(below - ((127 - 7) << 3));
+}
+
+float wf_check_decode(const struct wf_check_block *block, uint8_t code)
+{
+    int exponent = (code >> 3) & 15, mantissa = code & 7;
+    float magnitude = (code & 0x7f) == 0x7f ? NAN
+                      : exponent == 0       ? ldexpf((float)mantissa, -9)
+                                            : ldexpf((float)(8 + mantissa), exponent - 10);
+    return (code & 0x80 ? -magnitude : magnitude) * block->scale;
+}

@@ -1,0 +1,213 @@
+/* verify_quantised.c - codes and scales as the rule makes them of the checkpoint's whole blocks. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/check/quantised.h"
+#include "tools/check/verify_run.h"
+
+enum {
+    STRIP_COLUMNS = WF_VERIFY_CHUNK / WF_CHECK_BLOCK, /* of a row of blocks at a time */
+    BLOCKS = STRIP_COLUMNS / WF_CHECK_BLOCK
+};
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Some blocks of one row of blocks, whole, as numbers. */
+struct strip {
+    uint64_t row, column, rows, columns; /* of the matrix */
+    float *values;
+};
+
+static enum wf_status read_strip(struct wf_verify_run *run, uint32_t param, uint64_t param_columns,
+                                 const struct strip *strip, struct wf_error *error)
+{
+    const struct wf_expect_rect whole = {.param = param, .param_columns = param_columns};
+    enum wf_dtype dtype = run->verify->checkpoint->entries[param].dtype;
+    size_t bytes = wf_dtype_bytes(dtype);
+    uint64_t count = strip->rows * strip->columns;
+    enum wf_status status =
+        wf_verify_read(run, &whole, strip->row, strip->rows, strip->column, strip->columns, error);
+    if (status != WF_OK) {
+        return status;
+    }
+    wf_step_apply(run->packed, dtype, count, run->steps);
+    for (uint64_t i = 0; i < count; i++) {
+        strip->values[i] =
+            wf_verify_to_float(wf_verify_load(run->packed + i * bytes, dtype), dtype);
+    }
+    return WF_OK;
+}
+
+/* NaNs do not count. */
+static float amax_of(const struct strip *strip, uint64_t column, uint64_t columns)
+{
+    float amax = 0;
+    for (uint64_t r = 0; r < strip->rows; r++) {
+        for (uint64_t c = column; c < column + columns; c++) {
+            float magnitude = fabsf(strip->values[r * strip->columns + c]);
+            amax = magnitude > amax ? magnitude : amax;
+        }
+    }
+    return amax;
+}
+
+static void blocks_of(const struct wf_verify_run *run, const struct strip *strip,
+                      struct wf_check_block blocks_out[BLOCKS])
+{
+    for (uint64_t c = 0; c < strip->columns; c += WF_CHECK_BLOCK) {
+        blocks_out[c / WF_CHECK_BLOCK] = wf_check_block(
+            run->verify->quant, amax_of(strip, c, least(WF_CHECK_BLOCK, strip->columns - c)));
+    }
+}
+
+/* What of the parameter a rectangle shows. */
+static struct strip shown(const struct wf_expect_rect *rect)
+{
+    return (struct strip){.row = rect->row,
+                          .column = rect->column,
+                          .rows = rect->transposed ? rect->columns : rect->rows,
+                          .columns = rect->transposed ? rect->rows : rect->columns};
+}
+
+/* The element at (row, column) of the strip as the live tensor should have it. */
+static uint32_t made_of(const struct wf_verify_run *run, const struct wf_check_block *blocks,
+                        const struct strip *strip, uint64_t row, uint64_t column)
+{
+    const struct wf_check_block *block = &blocks[column / WF_CHECK_BLOCK];
+    uint8_t code = wf_check_code(block, strip->values[row * strip->columns + column]);
+    return run->tensor->kind == WF_EXPECT_CODES
+               ? code
+               : wf_verify_from_float(wf_check_decode(block, code), run->live->dtype);
+}
+
+/* The rows and columns of a rectangle that lie in the strip, row by row of the parameter. */
+static void compare_strip(struct wf_verify_run *run, const struct wf_expect_rect *rect,
+                          const struct strip *strip)
+{
+    struct wf_check_block blocks[BLOCKS];
+    struct strip part = shown(rect);
+    blocks_of(run, strip, blocks);
+    uint64_t first = part.row > strip->row ? part.row : strip->row;
+    uint64_t end = least(part.row + part.rows, strip->row + strip->rows);
+    uint64_t left = part.column > strip->column ? part.column : strip->column;
+    uint64_t right = least(part.column + part.columns, strip->column + strip->columns);
+    for (uint64_t row = first; row < end; row++) {
+        for (uint64_t c = left; c < right; c++) {
+            uint32_t bits = made_of(run, blocks, strip, row - strip->row, c - strip->column);
+            memcpy(run->packed + (c - left) * run->live_bytes, &bits, run->live_bytes);
+        }
+        uint64_t down = row - part.row, across = left - part.column;
+        for (uint64_t c = 0; rect->transposed && c < right - left; c++) {
+            wf_verify_compare(run, (rect->live_row + across + c) * rect->columns + down,
+                              run->packed + c * run->live_bytes, 1, true);
+        }
+        if (!rect->transposed) {
+            wf_verify_compare(run, (rect->live_row + down) * rect->columns + across, run->packed,
+                              right - left, run->tensor->kind == WF_EXPECT_DEQUANTISED);
+        }
+    }
+}
+
+/* One row of a rectangle of scales, whose columns are those of the strip's blocks. */
+static void compare_scales(struct wf_verify_run *run, const struct wf_expect_rect *rect,
+                           const struct strip *strip)
+{
+    struct wf_check_block blocks[BLOCKS];
+    blocks_of(run, strip, blocks);
+    float scales[BLOCKS];
+    uint64_t first = strip->column / WF_CHECK_BLOCK, count = 0;
+    for (uint64_t c = 0; c < strip->columns; c += WF_CHECK_BLOCK) {
+        scales[count++] = blocks[c / WF_CHECK_BLOCK].scale;
+    }
+    uint64_t row = rect->live_row + strip->row / WF_CHECK_BLOCK - rect->row;
+    wf_verify_compare(run, row * rect->columns + first - rect->column, (const uint8_t *)scales,
+                      count, false);
+}
+
+/* Blocks [*first, *end) that a rectangle touches along one side. */
+static void block_range(uint64_t at, uint64_t count, bool scales, uint64_t *first, uint64_t *end)
+{
+    *first = scales ? at : at / WF_CHECK_BLOCK;
+    *end = scales ? at + count : (at + count + WF_CHECK_BLOCK - 1) / WF_CHECK_BLOCK;
+}
+
+enum wf_status wf_verify_quantised(struct wf_verify_run *run, const struct wf_expect_rect *rect,
+                                   struct wf_error *error)
+{
+    bool scales = run->tensor->kind == WF_EXPECT_SCALES;
+    uint64_t elements = run->verify->checkpoint->entries[rect->param].elements;
+    uint64_t param_rows = elements / rect->param_columns, top, bottom, left, right;
+    struct strip part = shown(rect);
+    block_range(part.row, part.rows, scales, &top, &bottom);
+    block_range(part.column, part.columns, scales, &left, &right);
+    float *values = malloc(WF_VERIFY_CHUNK * sizeof *values);
+    enum wf_status status =
+        values != NULL ? WF_OK : wf_error_set(error, WF_NO_MEMORY, "no memory for a row of blocks");
+    for (uint64_t r = top; r < bottom && status == WF_OK; r++) {
+        for (uint64_t c = left; c < right && status == WF_OK; c += BLOCKS) {
+            struct strip strip = {
+                .row = r * WF_CHECK_BLOCK, .column = c * WF_CHECK_BLOCK, .values = values};
+            strip.rows = least(WF_CHECK_BLOCK, param_rows - strip.row);
+            strip.columns = least(least(right - c, BLOCKS) * WF_CHECK_BLOCK,
+                                  rect->param_columns - strip.column);
+            status = read_strip(run, rect->param, rect->param_columns, &strip, error);
+            if (status == WF_OK && scales) {
+                compare_scales(run, rect, &strip);
+            } else if (status == WF_OK) {
+                compare_strip(run, rect, &strip);
+            }
+        }
+    }
+    free(values);
+    return status;
+}
+
+enum wf_status wf_verify_quantised_versions(const struct wf_verify *verify,
+                                            const struct wf_expect_tensor *tensor,
+                                            const struct wf_expect_rect *rect, uint64_t row,
+                                            uint64_t column, enum wf_dtype live,
+                                            uint32_t bits_out[WF_STEP_PERIOD],
+                                            struct wf_error *error)
+{
+    enum { BLOCK_ELEMENTS = WF_CHECK_BLOCK * WF_CHECK_BLOCK };
+    bool scales = tensor->kind == WF_EXPECT_SCALES;
+    uint64_t elements = verify->checkpoint->entries[rect->param].elements;
+    uint64_t unit = scales ? WF_CHECK_BLOCK : 1;
+    uint64_t down = rect->transposed ? column : row, across = rect->transposed ? row : column;
+    uint64_t y = (rect->row + down) * unit, x = (rect->column + across) * unit;
+    struct strip strip = {.row = y / WF_CHECK_BLOCK * WF_CHECK_BLOCK,
+                          .column = x / WF_CHECK_BLOCK * WF_CHECK_BLOCK};
+    strip.rows = least(WF_CHECK_BLOCK, elements / rect->param_columns - strip.row);
+    strip.columns = least(WF_CHECK_BLOCK, rect->param_columns - strip.column);
+    /* Reading narrow rows takes whole ones, a chunk at a time. */
+    uint8_t *memory = malloc(2 * WF_VERIFY_CHUNK * sizeof(uint32_t));
+    strip.values = malloc(BLOCK_ELEMENTS * sizeof(float));
+    const struct wf_verify_live typed = {.dtype = live};
+    struct wf_verify_run run = {.verify = verify,
+                                .tensor = tensor,
+                                .live = &typed,
+                                .packed = memory,
+                                .wide = memory + WF_VERIFY_CHUNK * sizeof(uint32_t)};
+    enum wf_status status = memory != NULL && strip.values != NULL
+                                ? WF_OK
+                                : wf_error_set(error, WF_NO_MEMORY, "no memory for a block");
+    for (; status == WF_OK && run.steps < WF_STEP_PERIOD; run.steps++) {
+        status = read_strip(&run, rect->param, rect->param_columns, &strip, error);
+        if (status == WF_OK) {
+            struct wf_check_block block =
+                wf_check_block(verify->quant, amax_of(&strip, 0, strip.columns));
+            memcpy(&bits_out[run.steps], &block.scale, sizeof bits_out[0]);
+            if (!scales) {
+                bits_out[run.steps] =
+                    made_of(&run, &block, &strip, y - strip.row, x - strip.column);
+            }
+        }
+    }
+    free(strip.values);
+    free(memory);
+    return status;
+}
