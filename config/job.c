@@ -56,7 +56,7 @@ struct raw_server {
 
 struct raw_run {
     uint64_t *versions;
-    bool *readers, *skip_pause;
+    bool *readers, *skip_pause, *skip_derived, *packed_head;
     char *launcher, *side;
 };
 
@@ -142,9 +142,14 @@ static const cyaml_schema_field_t server_fields[] = {
     TEXT("token_file", token_file, struct raw_server, WF_PATH_MAX - 1), CYAML_FIELD_END};
 
 static const cyaml_schema_field_t run_fields[] = {
-    NUMBER("versions", versions, struct raw_run),   FLAG("readers", readers, struct raw_run),
-    FLAG("skip_pause", skip_pause, struct raw_run), TEXT("launcher", launcher, struct raw_run, 31),
-    TEXT("side", side, struct raw_run, 31),         CYAML_FIELD_END};
+    NUMBER("versions", versions, struct raw_run),
+    FLAG("readers", readers, struct raw_run),
+    FLAG("skip_pause", skip_pause, struct raw_run),
+    FLAG("skip_derived", skip_derived, struct raw_run),
+    FLAG("packed_head", packed_head, struct raw_run),
+    TEXT("launcher", launcher, struct raw_run, 31),
+    TEXT("side", side, struct raw_run, 31),
+    CYAML_FIELD_END};
 
 static const cyaml_schema_value_t family_entry = {
     CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char, 1, WF_PATH_MAX - 1)};
@@ -405,6 +410,8 @@ static enum wf_status take_run(const struct raw_run *raw, struct wf_job_file *jo
     job->run.versions = raw->versions != NULL ? *raw->versions : 5;
     job->run.readers = raw->readers == NULL || *raw->readers;
     job->run.skip_pause = raw->skip_pause != NULL && *raw->skip_pause;
+    job->run.skip_derived = raw->skip_derived != NULL && *raw->skip_derived;
+    job->run.packed_head = raw->packed_head != NULL && *raw->packed_head;
     if (job->run.versions == 0) {
         return wf_error_set(error, WF_INVALID, "run.versions: expected 1 or more, found 0");
     }

@@ -110,6 +110,8 @@ struct wf_job_file {
         uint64_t versions;         /* default 5 */
         bool readers;              /* default true */
         bool skip_pause;           /* test-only switch: flips without the pause */
+        bool skip_derived;         /* test-only switch: derived tensors are not made anew */
+        bool packed_head;          /* engines keep a packed copy of a tied head */
         enum wf_launcher launcher; /* whose environment counts; default UNSAID */
         enum wf_job_part part;     /* what that launcher starts */
         uint64_t frozen_ns; /* a fenced rank of which nothing is heard for so long is killed */

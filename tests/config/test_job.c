@@ -158,6 +158,8 @@ Test(job, defaults)
     cr_assert_eq(job->run.versions, 5);
     cr_assert(job->run.readers);
     cr_assert_not(job->run.skip_pause);
+    cr_assert_not(job->run.skip_derived);
+    cr_assert_not(job->run.packed_head);
     cr_assert_eq(job->timeouts.round_ns, wf_timeouts_default.round_ns);
     free(job);
 }
@@ -194,7 +196,7 @@ Test(job, everything_given)
         "quiesce: 1s, flip: 1s, repeat: 200ms}\n"
         "files: {folder: v, keep: 7, every: 4}\n"
         "server: {listen: \"127.0.0.1:0\"}\nrun: {versions: 12, readers: false, skip_pause: "
-        "true}\n";
+        "true, skip_derived: true, packed_head: true}\n";
     struct wf_job_file *job = malloc(sizeof *job);
     struct wf_error error = {0};
     cr_assert_eq(load(text, sizeof text - 1, job, &error), WF_OK, "%s", error.text);
@@ -236,6 +238,8 @@ Test(job, everything_given)
     cr_assert_eq(job->run.versions, 12);
     cr_assert_not(job->run.readers);
     cr_assert(job->run.skip_pause);
+    cr_assert(job->run.skip_derived);
+    cr_assert(job->run.packed_head);
     free(job);
 }
 

@@ -12,6 +12,7 @@
 #include "tools/check/verify.h"
 #include "tools/commands.h"
 #include "tools/files/version_folder.h"
+#include "tools/run/engine_work.h"
 #include "tools/run/memory.h"
 #include "tools/run/process.h"
 #include "tools/run/reader_link.h"
@@ -27,7 +28,8 @@ struct infer {
     struct wf_checkpoint *checkpoint;
     struct wf_verify *verify;
     struct wf_run_memory memory;
-    struct wf_store *store; /* NULL: the job has no folder of versions */
+    struct wf_engine_work *work; /* NULL: the engine derives nothing */
+    struct wf_store *store;      /* NULL: the job has no folder of versions */
     /* where experts stand: next versions, the live one, what `verify` checks (tools/run/setup.h) */
     uint32_t table, live_table, verify_table;
     struct wf_timer placing; /* a table is due, and a round is under way */
@@ -184,6 +186,10 @@ static void reader_event(struct infer *r, const struct wf_wire_msg *wire)
 static bool lookup(void *user, const char *name, struct wf_verify_live *live_out)
 {
     struct infer *r = user;
+    if (strcmp(name, WF_PACKED_HEAD) == 0) {
+        live_out->address = wf_engine_work_packed(r->work, &live_out->bytes, &live_out->dtype);
+        return live_out->address != NULL;
+    }
     uint32_t tensor = wf_layout_find(r->layout, name, strlen(name));
     if (tensor == UINT32_MAX) {
         return false;
@@ -194,10 +200,16 @@ static bool lookup(void *user, const char *name, struct wf_verify_live *live_out
     return true;
 }
 
+static bool packs_head(const struct infer *r)
+{
+    return r->process.setup->job.run.packed_head && r->process.setup->model->tied;
+}
+
 static enum wf_status open_verify(struct infer *r, struct wf_error *error)
 {
     struct wf_verify_place place =
         wf_run_verify_place(r->process.setup, r->process.options->rank, r->live_table);
+    place.packed_rows = packs_head(r) ? WF_PACKED_ROWS : 0;
     wf_verify_free(r->verify);
     r->verify = NULL;
     r->verify_table = r->live_table;
@@ -325,6 +337,27 @@ static void on_resume(void *host, struct wf_rank *rank, struct wf_version versio
     place_experts(&r->placing);
 }
 
+/* Pool threads: what the engine derives of a version, and its change. */
+static enum wf_status on_after_write(void *host, struct wf_rank *rank, struct wf_version version,
+                                     void *const *written, struct wf_error *error)
+{
+    (void)rank;
+    (void)version;
+    (void)error;
+    wf_engine_work_make(of(host)->work, written);
+    return WF_OK;
+}
+
+static enum wf_status on_after_flip(void *host, struct wf_rank *rank, struct wf_version version,
+                                    struct wf_error *error)
+{
+    (void)rank;
+    (void)version;
+    (void)error;
+    wf_engine_work_adopt(of(host)->work);
+    return WF_OK;
+}
+
 static void on_aborted(void *host, struct wf_rank *rank, struct wf_version version,
                        uint64_t attempt, bool again, const struct wf_culprit *culprit)
 {
@@ -378,16 +411,22 @@ static enum wf_status prepare(struct infer *r, struct wf_error *error)
         status = wf_checkpoint_open(r->process.setup->folder, r->process.setup->model, &checks,
                                     &r->checkpoint, error);
     }
-    if (status == WF_OK) {
+    bool checks_elements = r->process.setup->job.policy.validate_every > 0;
+    if (status == WF_OK && checks_elements) {
         status = open_verify(r, error);
     }
-    if (status == WF_OK) {
+    if (status == WF_OK && checks_elements) {
         status = check_all_checked(r, error);
     }
     if (status == WF_OK && r->process.setup->job.files.folder[0] != '\0') {
         status = wf_version_store_new(r->process.setup->job.files.folder, &r->store, error);
     }
-    return status == WF_OK ? wf_run_memory_new(r->layout, true, &r->memory, error) : status;
+    if (status == WF_OK) {
+        status = wf_run_memory_new(r->layout, true, &r->memory, error);
+    }
+    return status == WF_OK
+               ? wf_engine_work_new(r->layout, &r->memory, packs_head(r), &r->work, error)
+               : status;
 }
 
 static enum wf_status join(struct infer *r, struct wf_error *error)
@@ -409,6 +448,10 @@ static enum wf_status join(struct infer *r, struct wf_error *error)
     rank.skip_quiesce = setup->job.run.skip_pause;
     rank.hooks =
         (struct wf_rank_hooks){.quiesce = on_quiesce, .resume = on_resume, .aborted = on_aborted};
+    if (r->work != NULL && !setup->job.run.skip_derived) {
+        rank.hooks.after_write = on_after_write;
+        rank.hooks.after_flip = on_after_flip;
+    }
     return wf_process_join(&r->process, &rank, error);
 }
 
@@ -442,6 +485,7 @@ static void close_links(struct wf_process *process)
 static void fini(struct wf_process *process)
 {
     struct infer *r = of(process);
+    wf_engine_work_free(r->work);
     wf_run_memory_fini(&r->memory);
     wf_version_store_free(r->store);
     wf_verify_free(r->verify);
