@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "config/family_file.h"
+#include "models/variant.h"
 #include "tools/commands.h"
 #include "tools/files/atomic.h"
 #include "tools/files/checkpoint.h"
@@ -112,29 +113,39 @@ static int fail(int exit_status, const struct wf_error *error)
 
 /* --- show ------------------------------------------------------------------------------------ */
 
-static int show_layout(const struct arguments *arguments, const struct wf_model *model)
+/* As in a job whose only group this is. */
+static enum wf_status make_model(const struct arguments *arguments, const struct wf_model *config,
+                                 struct wf_recipe *recipe, struct wf_model **model_out,
+                                 struct wf_error *error)
+{
+    const struct wf_recipe *recipes[] = {recipe};
+    enum wf_status status = wf_recipe_parse(arguments->spec, NULL, recipe, error);
+    if (status == WF_OK) {
+        status = wf_model_for_job(config, recipes, 1, model_out, error);
+    }
+    return status == WF_OK ? wf_recipe_parse(arguments->spec, *model_out, recipe, error) : status;
+}
+
+static int show_layout(const struct arguments *arguments, const struct wf_model *model,
+                       const struct wf_recipe *recipe)
 {
     struct wf_error error = {0};
-    struct wf_recipe recipe;
     struct wf_layout *layout = NULL;
-    if (wf_recipe_parse(arguments->spec, model, &recipe, &error) != WF_OK) {
-        return fail(WF_EXIT_USAGE, &error);
-    }
-    if (arguments->rank >= wf_recipe_world(&recipe)) {
+    if (arguments->rank >= wf_recipe_world(recipe)) {
         wf_error_set(&error, WF_INVALID, "--rank %u: \"%s\" has ranks 0 to %u", arguments->rank,
-                     arguments->spec, wf_recipe_world(&recipe) - 1);
+                     arguments->spec, wf_recipe_world(recipe) - 1);
         return fail(WF_EXIT_USAGE, &error);
     }
-    enum wf_status status = wf_layout_derive(model, &recipe, arguments->rank, &layout, &error);
+    enum wf_status status = wf_layout_derive(model, recipe, arguments->rank, &layout, &error);
     if (status != WF_OK) {
         return fail(WF_EXIT_FAILED, &error);
     }
     if (arguments->json) {
-        struct json_object *root = wf_layout_to_json(model, &recipe, arguments->rank, layout);
+        struct json_object *root = wf_layout_to_json(model, recipe, arguments->rank, layout);
         status = write_json(arguments->json, root, &error);
         json_object_put(root);
     } else {
-        wf_layout_print(stdout, model, &recipe, arguments->rank, layout);
+        wf_layout_print(stdout, model, recipe, arguments->rank, layout);
     }
     wf_layout_free(layout);
     return status == WF_OK ? WF_EXIT_OK : fail(WF_EXIT_FAILED, &error);
@@ -143,16 +154,20 @@ static int show_layout(const struct arguments *arguments, const struct wf_model 
 static int run_show(const struct arguments *arguments)
 {
     struct wf_error error = {0};
-    struct wf_model *model = NULL;
+    struct wf_model *config = NULL, *model = NULL;
+    struct wf_recipe recipe;
     if (!arguments->model || !arguments->spec || arguments->dir_count > 0) {
         wf_error_set(&error, WF_INVALID, "show needs --model CONFIG and --spec SPEC, nothing else");
         return fail(WF_EXIT_USAGE, &error);
     }
-    if (wf_checkpoint_model(arguments->model, arguments->families.list, &model, &error) != WF_OK) {
+    if (wf_checkpoint_model(arguments->model, arguments->families.list, &config, &error) != WF_OK) {
         return fail(WF_EXIT_FAILED, &error);
     }
-    int exit_status = show_layout(arguments, model);
+    int exit_status = make_model(arguments, config, &recipe, &model, &error) == WF_OK
+                          ? show_layout(arguments, model, &recipe)
+                          : fail(WF_EXIT_USAGE, &error);
     wf_model_free(model);
+    wf_model_free(config);
     return exit_status;
 }
 

@@ -298,32 +298,36 @@ static int show_plan(const struct wf_plan_job *job, const struct arguments *argu
     return result;
 }
 
-static int plan_job(const struct arguments *arguments, struct wf_model *model)
+static int show_job(const struct wf_plan_job *job, const struct arguments *arguments,
+                    double derive_seconds)
 {
+    const struct wf_plan_focus *focus = &arguments->focus;
     uint32_t param = 0;
     if (arguments->explain) {
-        param = wf_model_find(model, arguments->param, strlen(arguments->param));
+        param = wf_model_find(job->model, arguments->param, strlen(arguments->param));
         if (param == UINT32_MAX) {
-            return wrong_param(model, arguments->param);
+            return wrong_param(job->model, arguments->param);
         }
     }
+    if (!focus->all &&
+        focus->rank >= (focus->side == WF_TRAIN ? job->train_ranks : job->infer_ranks)) {
+        fprintf(stderr, "weft plan: --rank names rank %" PRIu32 ", but that side has %" PRIu32 "\n",
+                focus->rank, focus->side == WF_TRAIN ? job->train_ranks : job->infer_ranks);
+        return WF_EXIT_USAGE;
+    }
+    return show_plan(job, arguments, param, derive_seconds);
+}
+
+static int plan_job(const struct arguments *arguments, const struct wf_model *config)
+{
     struct wf_plan_job job;
     struct wf_error error;
     double start = now_seconds();
-    enum wf_status status = wf_plan_job_init(&job, model, arguments->train, arguments->infer,
+    enum wf_status status = wf_plan_job_init(&job, config, arguments->train, arguments->infer,
                                              arguments->infer_count, arguments->per_host, &error);
-    const struct wf_plan_focus *focus = &arguments->focus;
-    int result = WF_EXIT_OK;
-    if (status != WF_OK) {
-        result = failed(&error, status == WF_NO_MEMORY ? WF_EXIT_FAILED : WF_EXIT_USAGE);
-    } else if (!focus->all &&
-               focus->rank >= (focus->side == WF_TRAIN ? job.train_ranks : job.infer_ranks)) {
-        fprintf(stderr, "weft plan: --rank names rank %" PRIu32 ", but that side has %" PRIu32 "\n",
-                focus->rank, focus->side == WF_TRAIN ? job.train_ranks : job.infer_ranks);
-        result = WF_EXIT_USAGE;
-    } else {
-        result = show_plan(&job, arguments, param, now_seconds() - start);
-    }
+    int result = status == WF_OK
+                     ? show_job(&job, arguments, now_seconds() - start)
+                     : failed(&error, status == WF_NO_MEMORY ? WF_EXIT_FAILED : WF_EXIT_USAGE);
     wf_plan_job_fini(&job);
     return result;
 }

@@ -5,13 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "models/engines/engine.h"
 #include "models/prepare.h"
+#include "models/variant.h"
 
 static enum wf_status parse_group(struct wf_plan_job *job, enum wf_side side, const char *spec,
                                   struct wf_error *error)
 {
     struct wf_plan_job_group *group = &job->groups[job->group_count];
-    enum wf_status status = wf_recipe_parse(spec, job->model, &group->recipe, error);
+    enum wf_status status = wf_recipe_parse(spec, NULL, &group->recipe, error);
     if (status != WF_OK) {
         wf_error_prefix(error, "%s \"%s\"", side == WF_TRAIN ? "--train" : "--infer", spec);
         return status;
@@ -29,6 +31,26 @@ static enum wf_status parse_group(struct wf_plan_job *job, enum wf_side side, co
     *ranks += group->rank_count;
     job->group_count++;
     return WF_OK;
+}
+
+/* The job's model, and everything that can be wrong about it and a recipe. */
+static enum wf_status make_model(struct wf_plan_job *job, const struct wf_model *config,
+                                 struct wf_error *error)
+{
+    const struct wf_recipe *recipes[WF_PLAN_GROUPS_MAX];
+    for (uint32_t g = 0; g < job->group_count; g++) {
+        recipes[g] = &job->groups[g].recipe;
+    }
+    enum wf_status status = wf_model_for_job(config, recipes, job->group_count, &job->model, error);
+    for (uint32_t g = 0; g < job->group_count && status == WF_OK; g++) {
+        status = wf_engine_check(job->model, recipes[g], error);
+        if (status != WF_OK) {
+            wf_error_prefix(error, "%s \"%s\"",
+                            job->groups[g].side == WF_TRAIN ? "--train" : "--infer",
+                            job->groups[g].spec);
+        }
+    }
+    return status;
 }
 
 /* Takes a layout; gives it, or the equal one that is there already. */
@@ -94,17 +116,20 @@ static enum wf_status derive_group(struct wf_plan_job *job, const struct wf_plan
     return WF_OK;
 }
 
-enum wf_status wf_plan_job_init(struct wf_plan_job *job, struct wf_model *model,
+enum wf_status wf_plan_job_init(struct wf_plan_job *job, const struct wf_model *config,
                                 const char *train_spec, const char *const *infer_specs,
                                 uint32_t infer_count, uint32_t per_host, struct wf_error *error)
 {
-    *job = (struct wf_plan_job){.model = model};
+    *job = (struct wf_plan_job){0};
     if (infer_count >= WF_PLAN_GROUPS_MAX) {
         return wf_error_set(error, WF_INVALID, "at most %d infer groups", WF_PLAN_GROUPS_MAX - 1);
     }
     enum wf_status status = parse_group(job, WF_TRAIN, train_spec, error);
     for (uint32_t i = 0; i < infer_count && status == WF_OK; i++) {
         status = parse_group(job, WF_INFER, infer_specs[i], error);
+    }
+    if (status == WF_OK) {
+        status = make_model(job, config, error);
     }
     if (status != WF_OK) {
         return status;
@@ -115,7 +140,7 @@ enum wf_status wf_plan_job_init(struct wf_plan_job *job, struct wf_model *model,
     if (job->members == NULL || job->layouts == NULL) {
         return wf_error_set(error, WF_NO_MEMORY, "no memory for %" PRIu64 " ranks", count);
     }
-    job->input.model = model;
+    job->input.model = job->model;
     job->input.members = job->members;
     for (uint32_t g = 0; g < job->group_count && status == WF_OK; g++) {
         status = derive_group(job, &job->groups[g], per_host, error);
@@ -130,5 +155,6 @@ void wf_plan_job_fini(struct wf_plan_job *job)
     }
     free(job->layouts);
     free(job->members);
+    wf_model_free(job->model);
     *job = (struct wf_plan_job){0};
 }

@@ -23,7 +23,7 @@ struct wf_plan_job_group {
 };
 
 struct wf_plan_job {
-    struct wf_model *model;                              /* borrows */
+    struct wf_model *model; /* the job's, of the config and the groups (models/variant.h); owned */
     struct wf_plan_job_group groups[WF_PLAN_GROUPS_MAX]; /* the train group, then infer groups */
     uint32_t group_count;
     uint32_t train_ranks, infer_ranks, engines;
@@ -35,7 +35,7 @@ struct wf_plan_job {
 
 /* Parses the SPECs and derives every rank's layout. INVALID or UNSUPPORTED: a SPEC is wrong, for
  * this model or at all; the sentence names it. Fini also after a failure. */
-enum wf_status wf_plan_job_init(struct wf_plan_job *job, struct wf_model *model,
+enum wf_status wf_plan_job_init(struct wf_plan_job *job, const struct wf_model *config,
                                 const char *train_spec, const char *const *infer_specs,
                                 uint32_t infer_count, uint32_t per_host, struct wf_error *error);
 void wf_plan_job_fini(struct wf_plan_job *job); /* zeroed memory is fine */

@@ -408,7 +408,7 @@ static enum wf_status prepare(struct infer *r, struct wf_error *error)
     enum wf_status status = wf_layout_derive(r->process.setup->model, &recipe,
                                              r->process.place.group_rank, &r->layout, error);
     if (status == WF_OK) {
-        status = wf_checkpoint_open(r->process.setup->folder, r->process.setup->model, &checks,
+        status = wf_checkpoint_open(r->process.setup->folder, r->process.setup->config, &checks,
                                     &r->checkpoint, error);
     }
     bool checks_elements = r->process.setup->job.policy.validate_every > 0;

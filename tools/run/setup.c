@@ -12,6 +12,7 @@
 
 #include "models/engines/engine.h"
 #include "models/layout.h"
+#include "models/variant.h"
 #include "tools/files/checkpoint.h"
 #include "tools/files/io.h"
 #include "tools/files/make_checkpoint.h"
@@ -30,7 +31,7 @@ static enum wf_status cache_folder(struct wf_run_setup *setup, struct wf_error *
     const char *dot = strrchr(name, '.');
     int name_len = dot != NULL ? (int)(dot - name) : (int)strlen(name);
     char hash[WF_HASH_TEXT];
-    wf_hash_format(setup->model->hash, hash);
+    wf_hash_format(setup->config->hash, hash);
     int wanted = snprintf(setup->folder, sizeof setup->folder, "%s%s/%.*s-%.12s", root, below,
                           name_len, name, hash);
     if (wanted >= (int)sizeof setup->folder) {
@@ -51,7 +52,7 @@ static enum wf_status load_model(struct wf_run_setup *setup, struct wf_error *er
                             setup->job.model, strerror(errno));
     }
     enum wf_status status =
-        wf_checkpoint_model(setup->job.model, setup->families.list, &setup->model, error);
+        wf_checkpoint_model(setup->job.model, setup->families.list, &setup->config, error);
     if (status != WF_OK) {
         wf_error_prefix(error, "model");
         return status;
@@ -138,7 +139,7 @@ enum wf_status wf_run_setup_try(const struct wf_run_setup *setup, struct wf_erro
     struct wf_checkpoint_options options = {.extras_refuse = setup->job.policy.extras_refuse,
                                             .note = show_note};
     enum wf_status status =
-        wf_checkpoint_open(setup->folder, setup->model, &options, &checkpoint, error);
+        wf_checkpoint_open(setup->folder, setup->config, &options, &checkpoint, error);
     wf_checkpoint_free(checkpoint);
     return status;
 }
@@ -213,6 +214,27 @@ static enum wf_status load_tables(struct wf_run_setup *setup, uint32_t group,
     return WF_OK;
 }
 
+/* The job's model follows from the config and from what the groups hold quantised. */
+static enum wf_status make_model(struct wf_run_setup *setup, struct wf_error *error)
+{
+    const struct wf_recipe *recipes[1 + WF_GROUPS_MAX] = {&setup->train};
+    enum wf_status status = wf_recipe_parse(setup->job.train_spec, NULL, &setup->train, error);
+    if (status != WF_OK) {
+        wf_error_prefix(error, "train.spec");
+    }
+    for (uint32_t i = 0; i < setup->job.infer_count && status == WF_OK; i++) {
+        recipes[1 + i] = &setup->infer[i];
+        status = wf_recipe_parse(setup->job.infer[i].spec, NULL, &setup->infer[i], error);
+        if (status != WF_OK) {
+            wf_error_prefix(error, "infer[%u].spec", i);
+        }
+    }
+    return status == WF_OK ? wf_model_for_job(setup->config, recipes, 1 + setup->job.infer_count,
+                                              &setup->model, error)
+                           : status;
+}
+
+/* With the model, everything that can be wrong about it and a recipe. */
 static enum wf_status load_specs(struct wf_run_setup *setup, struct wf_error *error)
 {
     enum wf_status status =
@@ -302,6 +324,9 @@ enum wf_status wf_run_setup_load(const char *job_path, struct wf_run_setup *setu
     }
     if (status == WF_OK) {
         *usage_out = true;
+        status = make_model(setup, error);
+    }
+    if (status == WF_OK) {
         status = load_specs(setup, error);
     }
     if (status == WF_OK) {
@@ -321,7 +346,8 @@ void wf_run_setup_fini(struct wf_run_setup *setup)
         }
     }
     wf_model_free(setup->model);
-    setup->model = NULL;
+    wf_model_free(setup->config);
+    setup->model = setup->config = NULL;
     wf_family_files_fini(&setup->families);
 }
 

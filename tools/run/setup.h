@@ -19,9 +19,10 @@ struct wf_run_setup {
     const char *given[WF_FAMILY_FILES_MAX]; /* further files of families, of the command line */
     uint32_t given_count;
     struct wf_family_files families; /* of both */
-    struct wf_model *model;
+    struct wf_model *config;         /* what the folder holds */
+    struct wf_model *model;   /* the job's: of the config and of what groups hold (variant.h) */
     char folder[WF_PATH_MAX]; /* the HF folder with the weights */
-    bool made;                /* `model` is a configuration: the folder is one of known values */
+    bool made;                /* job.model is a configuration: the folder is one of known values */
     struct wf_recipe train;
     struct wf_recipe infer[WF_GROUPS_MAX];
     struct wf_placement tables[WF_GROUPS_MAX]

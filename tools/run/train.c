@@ -245,7 +245,7 @@ static enum wf_status load(struct train *t, struct wf_error *error)
     enum wf_status status =
         wf_layout_derive(setup->model, &setup->train, t->process.options->rank, &t->layout, error);
     if (status == WF_OK) {
-        status = wf_checkpoint_open(setup->folder, setup->model, &checks, &t->checkpoint, error);
+        status = wf_checkpoint_open(setup->folder, setup->config, &checks, &t->checkpoint, error);
     }
     if (status == WF_OK) {
         status = wf_run_memory_new(t->layout, setup->job.transport.share_memory, &t->memory, error);
