@@ -523,6 +523,24 @@ static enum wf_status check_view(const struct wf_model *job, const struct wf_mod
                         other ? " by another rule" : "");
 }
 
+/* A table that nothing would read is somebody's mistake about the job. */
+static enum wf_status check_placement(const struct wf_model *model, const struct wf_recipe *recipe,
+                                      struct wf_error *error)
+{
+    const char *engine = recipe->engine->name;
+    if (recipe->placement != NULL && recipe->engine->experts == NULL) {
+        return wf_error_set(error, WF_INVALID,
+                            "a placement of experts is for vllm and sglang; %s takes none", engine);
+    }
+    if (recipe->placement != NULL && wf_model_size(model, "E") == 0) {
+        return wf_error_set(error, WF_INVALID,
+                            "a placement of experts is given, but this model (%s) has none: leave "
+                            "it out",
+                            model->model_type);
+    }
+    return WF_OK;
+}
+
 enum wf_status wf_layout_derive(const struct wf_model *model, const struct wf_recipe *recipe,
                                 uint32_t rank, struct wf_layout **layout_out,
                                 struct wf_error *error)
@@ -537,6 +555,9 @@ enum wf_status wf_layout_derive(const struct wf_model *model, const struct wf_re
     enum wf_status status = check_view(model, view, recipe, error);
     if (status == WF_OK) {
         status = wf_engine_refuse_packed(view, error);
+    }
+    if (status == WF_OK) {
+        status = check_placement(view, recipe, error);
     }
     if (status == WF_OK && engine->check) {
         status = engine->check(view, recipe, error);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "config/family_file.h"
 #include "models/config.h"
 #include "runtime/nearest.h"
 #include "tools/commands.h"
@@ -17,6 +18,7 @@ enum { OPTION_LAYERS = 0x100, OPTION_DTYPE, OPTION_SHARDS, OPTION_FORCE };
 
 struct arguments {
     struct wf_make_options make;
+    struct wf_family_files families;
     const char *json;
 };
 
@@ -24,6 +26,10 @@ static const struct argp_option options[] = {
     {"model", 'm', "CONFIG.json", 0, "the model: a config.json or a Hugging Face folder (needed)",
      0},
     {"out", 'o', "DIR", 0, "the folder to make (needed)", 0},
+    {"family", 'f', "FILE", 0,
+     "a file that describes a model family (docs/add-a-model.md), beside the built-in ones; may be "
+     "repeated",
+     0},
     {"layers", OPTION_LAYERS, "N", 0, "only the first N layers", 0},
     {"dtype", OPTION_DTYPE, "D", 0, "f32, f16 or bf16 (default: the config's)", 0},
     {"shards", OPTION_SHARDS, "N", 0, "this many files and an index (default 1: one file)", 0},
@@ -74,6 +80,14 @@ static void set_once(struct argp_state *state, const char **text, const char *op
     *text = argument;
 }
 
+static void load_family(struct argp_state *state, struct arguments *arguments, const char *path)
+{
+    struct wf_error error = {0};
+    if (wf_family_files_load(&arguments->families, path, &error) != WF_OK) {
+        argp_error(state, "--family: %s", error.text);
+    }
+}
+
 static error_t parse(int key, char *argument, struct argp_state *state)
 {
     struct arguments *arguments = state->input;
@@ -83,6 +97,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         return 0;
     case 'o':
         set_once(state, &arguments->make.folder, "--out", argument);
+        return 0;
+    case 'f':
+        load_family(state, arguments, argument);
         return 0;
     case 'j':
         set_once(state, &arguments->json, "--json", argument);
@@ -175,10 +192,12 @@ int wf_cmd_make_checkpoint(int argc, char **argv)
     }
     struct wf_make_report report;
     struct wf_error error = {0};
+    arguments.make.families = arguments.families.list;
     enum wf_status status = wf_make_checkpoint(&arguments.make, &report, &error);
     if (status == WF_OK && arguments.json != NULL) {
         status = write_json(&arguments, &report, &error);
     }
+    wf_family_files_fini(&arguments.families);
     if (status != WF_OK) {
         fprintf(stderr, "weft make-checkpoint: %s\n", error.text);
         return WF_EXIT_FAILED;

@@ -13,11 +13,14 @@
 #include "tools/files/checkpoint.h"
 #include "tools/plan_job.h"
 #include "tools/plan_print.h"
+#include "tools/run/placement.h"
 
 enum { PER_HOST_DEFAULT = 8 };
 
 struct arguments {
-    const char *model, *train, *infer[WF_PLAN_GROUPS_MAX - 1], *json, *param;
+    const char *model, *train, *json, *param;
+    struct wf_plan_job_infer infer[WF_PLAN_GROUPS_MAX - 1];
+    struct wf_placement placements[WF_PLAN_GROUPS_MAX - 1]; /* of each infer group */
     struct wf_family_files families;
     uint32_t infer_count, per_host;
     double link_gbps;
@@ -25,7 +28,7 @@ struct arguments {
     bool explain;
 };
 
-enum { KEY_PARAM = 256, KEY_PER_HOST };
+enum { KEY_PARAM = 256, KEY_PER_HOST, KEY_PLACEMENT };
 
 static const struct argp_option options[] = {
     {"model", 'm', "CONFIG.json", 0, "the model: a config.json or a Hugging Face folder", 0},
@@ -36,6 +39,10 @@ static const struct argp_option options[] = {
     {"train", 't', "SPEC", 0, "the trainer, for example megatron:tp=4,pp=2,dp=2", 0},
     {"infer", 'i', "SPEC", 0,
      "engines, for example vllm:tp=2,engines=4; may be repeated: ranks are numbered in order", 0},
+    {"placement", KEY_PLACEMENT, "FILE", 0,
+     "where experts stand in the engines of the --infer before it (EPLB): a JSON file as "
+     "infer.placements.table of a job has it",
+     0},
     {"rank", 'r', "SIDE:R", 0, "only this rank's edges or boxes, for example infer:0", 0},
     {"link", 'l', "GBPS", 0,
      "what a host's link carries each way, in 10^9 bits per second: gives the lower bound of the "
@@ -82,6 +89,27 @@ static void parse_link(const char *text, struct arguments *arguments, struct arg
     }
 }
 
+/* Belongs to the --infer before it. */
+static void load_placement(const char *path, struct arguments *arguments, struct argp_state *state)
+{
+    struct wf_error error = {0};
+    if (arguments->infer_count == 0) {
+        argp_error(state, "--placement %s: write it behind the --infer whose experts it places",
+                   path);
+        return;
+    }
+    uint32_t last = arguments->infer_count - 1;
+    if (arguments->infer[last].placement != NULL) {
+        argp_error(state, "--placement is given twice for --infer %s", arguments->infer[last].spec);
+        return;
+    }
+    if (wf_run_placement_load(path, &arguments->placements[last], &error) != WF_OK) {
+        argp_error(state, "--placement: %s", error.text);
+        return;
+    }
+    arguments->infer[last].placement = &arguments->placements[last];
+}
+
 static error_t check_arguments(const struct arguments *arguments, struct argp_state *state)
 {
     if (arguments->model == NULL || arguments->train == NULL || arguments->infer_count == 0) {
@@ -113,7 +141,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         if (arguments->infer_count == WF_PLAN_GROUPS_MAX - 1) {
             argp_error(state, "--infer is given more than %d times", WF_PLAN_GROUPS_MAX - 1);
         }
-        arguments->infer[arguments->infer_count++] = argument;
+        arguments->infer[arguments->infer_count++].spec = argument;
         return 0;
     case 'r':
         if (!parse_rank(argument, &arguments->focus)) {
@@ -139,6 +167,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
             argp_error(state, "--per-host is a number from 1 to %d, not \"%s\"", WF_WORLD_MAX,
                        argument);
         }
+        return 0;
+    case KEY_PLACEMENT:
+        load_placement(argument, arguments, state);
         return 0;
     case KEY_PARAM:
         arguments->param = argument;
@@ -332,6 +363,14 @@ static int plan_job(const struct arguments *arguments, const struct wf_model *co
     return result;
 }
 
+static void drop_arguments(struct arguments *arguments)
+{
+    for (uint32_t i = 0; i < arguments->infer_count; i++) {
+        wf_run_placement_fini(&arguments->placements[i]);
+    }
+    wf_family_files_fini(&arguments->families);
+}
+
 int wf_cmd_plan(int argc, char **argv)
 {
     const struct argp argp = {
@@ -354,11 +393,11 @@ int wf_cmd_plan(int argc, char **argv)
     struct wf_model *model = NULL;
     struct wf_error error;
     if (wf_checkpoint_model(arguments.model, arguments.families.list, &model, &error) != WF_OK) {
-        wf_family_files_fini(&arguments.families);
+        drop_arguments(&arguments);
         return failed(&error, WF_EXIT_FAILED);
     }
     int result = plan_job(&arguments, model);
     wf_model_free(model);
-    wf_family_files_fini(&arguments.families);
+    drop_arguments(&arguments);
     return result;
 }

@@ -10,7 +10,7 @@
 #include "models/variant.h"
 
 static enum wf_status parse_group(struct wf_plan_job *job, enum wf_side side, const char *spec,
-                                  struct wf_error *error)
+                                  const struct wf_placement *placement, struct wf_error *error)
 {
     struct wf_plan_job_group *group = &job->groups[job->group_count];
     enum wf_status status = wf_recipe_parse(spec, NULL, &group->recipe, error);
@@ -19,6 +19,7 @@ static enum wf_status parse_group(struct wf_plan_job *job, enum wf_side side, co
         return status;
     }
     uint32_t *ranks = side == WF_TRAIN ? &job->train_ranks : &job->infer_ranks;
+    group->recipe.placement = placement;
     group->spec = spec;
     group->side = side;
     group->first_rank = *ranks;
@@ -97,7 +98,8 @@ static enum wf_status derive_group(struct wf_plan_job *job, const struct wf_plan
         } else {
             enum wf_status status = derive(job, group, r, &layout, error);
             if (status != WF_OK) {
-                wf_error_prefix(error, "%s \"%s\"", train ? "--train" : "--infer", group->spec);
+                wf_error_prefix(error, "%s \"%s\"%s", train ? "--train" : "--infer", group->spec,
+                                group->recipe.placement != NULL ? " with its --placement" : "");
                 return status;
             }
             kept = keep_layout(job, layout);
@@ -117,16 +119,16 @@ static enum wf_status derive_group(struct wf_plan_job *job, const struct wf_plan
 }
 
 enum wf_status wf_plan_job_init(struct wf_plan_job *job, const struct wf_model *config,
-                                const char *train_spec, const char *const *infer_specs,
+                                const char *train_spec, const struct wf_plan_job_infer *infer,
                                 uint32_t infer_count, uint32_t per_host, struct wf_error *error)
 {
     *job = (struct wf_plan_job){0};
     if (infer_count >= WF_PLAN_GROUPS_MAX) {
         return wf_error_set(error, WF_INVALID, "at most %d infer groups", WF_PLAN_GROUPS_MAX - 1);
     }
-    enum wf_status status = parse_group(job, WF_TRAIN, train_spec, error);
+    enum wf_status status = parse_group(job, WF_TRAIN, train_spec, NULL, error);
     for (uint32_t i = 0; i < infer_count && status == WF_OK; i++) {
-        status = parse_group(job, WF_INFER, infer_specs[i], error);
+        status = parse_group(job, WF_INFER, infer[i].spec, infer[i].placement, error);
     }
     if (status == WF_OK) {
         status = make_model(job, config, error);

@@ -13,6 +13,12 @@
 
 enum { WF_PLAN_GROUPS_MAX = 64 };
 
+/* What is asked for of one infer group. */
+struct wf_plan_job_infer {
+    const char *spec;
+    const struct wf_placement *placement; /* NULL: experts stand by rule */
+};
+
 /* One group of ranks, as a SPEC says. */
 struct wf_plan_job_group {
     const char *spec; /* borrows */
@@ -33,10 +39,11 @@ struct wf_plan_job {
     struct wf_plan_input input;
 };
 
-/* Parses the SPECs and derives every rank's layout. INVALID or UNSUPPORTED: a SPEC is wrong, for
- * this model or at all; the sentence names it. Fini also after a failure. */
+/* Parses the SPECs and derives every rank's layout. INVALID or UNSUPPORTED: a SPEC or a table of
+ * experts is wrong, for this model or at all; the sentence names it. Borrows what `infer` points
+ * to. Fini also after a failure. */
 enum wf_status wf_plan_job_init(struct wf_plan_job *job, const struct wf_model *config,
-                                const char *train_spec, const char *const *infer_specs,
+                                const char *train_spec, const struct wf_plan_job_infer *infer,
                                 uint32_t infer_count, uint32_t per_host, struct wf_error *error);
 void wf_plan_job_fini(struct wf_plan_job *job); /* zeroed memory is fine */
 

@@ -41,6 +41,23 @@ def case_file():
         check(done.returncode == 0, "weft plan --family", done.stderr)
 
 
+def case_checkpoint():
+    """A job whose folder make-checkpoint filled, both by the family's file."""
+    with Work() as work:
+        os.environ["WEFT_CACHE"] = work.path("cache")
+        family = example(work, "yaml", "harbor.yaml")
+        config = example(work, "json", "harbor.json")
+        make = "make-checkpoint", "--model", config, "--out", work.path("folder")
+        done = weft(*make)
+        check(done.returncode == 1 and 'model_type "harbor"' in done.stderr, "without it the type is unknown", done.stderr)
+        done = weft(*make, "--family", family)
+        check(done.returncode == 0 and "21 tensors" in done.stdout, "make-checkpoint --family", done.stdout + done.stderr)
+        work.model = work.path("folder")
+        status, report, text = run(work.job("fsdp:dp=2", "sglang:tp=2", versions=2, extra="families: [harbor.yaml]\n"))
+        check(status == 0, "a job from the folder", text)
+        check_report(report, 2)
+
+
 def case_versions():
     """A version that the keeper wrote is one for who knows its family, and for nobody else."""
     with Work() as work:

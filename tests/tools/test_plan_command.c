@@ -15,12 +15,36 @@
     "\"head_dim\": 128, \"intermediate_size\": 12288, \"tie_word_embeddings\": false, " \
     "\"torch_dtype\": \"bfloat16\"}"
 
+#define MOE "tests/golden/models/tiny-qwen3-moe.json"
+
 #define PARAMS_8B 8190735360 /* of which each is needed once */
 
 struct command {
     char folder[64], output[1 << 16];
     int status; /* exit status; -1: ended otherwise */
 };
+
+/* Tables of experts for MOE: exchange.json places them the other way round in one layer. */
+static const struct {
+    const char *name, *text;
+} tables[] = {
+    {"rule.json", "[[0,1,2,3,4,5,6,7],[0,1,2,3,4,5,6,7]]"},
+    {"exchange.json", "[[0,1,2,3,4,5,6,7],[7,1,2,3,4,5,6,0]]"},
+    {"short.json", "[[0, 1]]"},
+    {"none.json", "{}"},
+};
+
+static void write_tables(const char *folder)
+{
+    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
+        char path[128];
+        snprintf(path, sizeof path, "%s/%s", folder, tables[i].name);
+        FILE *file = fopen(path, "w");
+        cr_assert_not_null(file);
+        fputs(tables[i].text, file);
+        fclose(file);
+    }
+}
 
 /* `arguments` may say $CONFIG; both streams are read. */
 static void run(struct command *command, const char *arguments)
@@ -33,6 +57,7 @@ static void run(struct command *command, const char *arguments)
     cr_assert_not_null(file);
     fputs(QWEN3_8B, file);
     fclose(file);
+    write_tables(command->folder);
     setenv("CONFIG", config, 1);
     setenv("FOLDER", command->folder, 1);
     snprintf(line, sizeof line, "\"$WEFT\" plan %s 2>&1", arguments);
@@ -51,10 +76,16 @@ static void clean(struct command *command)
     unlink(path);
     snprintf(path, sizeof path, "%s/plan.json", command->folder);
     unlink(path);
+    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
+        snprintf(path, sizeof path, "%s/%s", command->folder, tables[i].name);
+        unlink(path);
+    }
     cr_expect_eq(rmdir(command->folder), 0, "something was left in %s", command->folder);
 }
 
 #define JOB "--model $CONFIG --train megatron:tp=4,pp=2,dp=2 --infer vllm:tp=2,engines=4 "
+#define PLACED \
+    "--model " MOE " --train megatron:ep=2,dp=2 --infer vllm:tp=2,ep=2 --placement $FOLDER/"
 #define DOWN "model.layers.3.mlp.down_proj.weight"
 
 struct row {
@@ -102,6 +133,31 @@ static const struct row rows[] = {
     {"no such rank", JOB "--rank infer:8", 2, {"rank 8"}},
     {"no such side", JOB "--rank inter:0", 2, {"train:R or infer:R"}},
     {"a rank with a sign", JOB "--rank infer:-1", 2, {"infer:-1"}},
+    {"a placement", PLACED "rule.json", 0, {"proof      ok"}},
+    {"a placement of the second group",
+     "--model " MOE " --train megatron: --infer hf: --infer sglang:tp=2,ep=2 --placement "
+     "$FOLDER/exchange.json",
+     0,
+     {"proof      ok"}},
+    {"a placement of the trainer",
+     "--model " MOE " --train megatron: --placement $FOLDER/rule.json --infer vllm:",
+     2,
+     {"behind the --infer"}},
+    {"two placements",
+     PLACED "rule.json --placement $FOLDER/rule.json",
+     2,
+     {"twice for --infer vllm:tp=2,ep=2"}},
+    {"a placement of other slots", PLACED "short.json", 2, {"with its --placement", "slots"}},
+    {"a placement that is no table", PLACED "none.json", 2, {"list of layers"}},
+    {"a placement that is not there", PLACED "nowhere.json", 2, {"nowhere.json"}},
+    {"a placement without experts",
+     JOB "--placement $FOLDER/rule.json",
+     2,
+     {"this model (qwen3) has none"}},
+    {"a placement of files",
+     "--model " MOE " --train megatron: --infer hf: --placement $FOLDER/rule.json",
+     2,
+     {"for vllm and sglang; hf"}},
     {"nobody per host", JOB "--per-host 0", 2, {"--per-host"}},
     {"no such file", "--model $FOLDER/none --train megatron: --infer vllm:", 1, {"none"}},
     {"a report that cannot be written", JOB "--json $FOLDER/none/plan.json", 1, {"none/plan.json"}},
@@ -150,6 +206,31 @@ static void check_report(const char *name, const char *text, bool link)
     cr_expect(json_object_object_get_ex(root, "classes", &value) &&
               json_object_get_int64(value) == 10);
     json_object_put(root);
+}
+
+/* Expert 7 of the exchanged layer stands on the first rank, and nothing else moved. */
+Test(plan_command, places_experts)
+{
+    static const struct {
+        const char *name, *arguments, *says;
+    } placed[] = {
+        {"as the rule", PLACED "rule.json", "infer rank 1 "},
+        {"exchanged", PLACED "exchange.json", "infer rank 0 "},
+        {"exchanged, another layer", PLACED "exchange.json", "infer rank 1 "},
+    };
+    static const unsigned layers[] = {1, 1, 0};
+    for (size_t i = 0; i < sizeof placed / sizeof placed[0]; i++) {
+        struct command command;
+        char arguments[1024];
+        snprintf(arguments, sizeof arguments,
+                 "explain --param model.layers.%u.mlp.experts.7.down_proj.weight %s", layers[i],
+                 placed[i].arguments);
+        run(&command, arguments);
+        cr_expect_eq(command.status, 0, "%s: %s", placed[i].name, command.output);
+        cr_expect(strstr(command.output, placed[i].says) != NULL, "%s: no \"%s\" in %s",
+                  placed[i].name, placed[i].says, command.output);
+        clean(&command);
+    }
 }
 
 Test(plan_command, reports_in_json)

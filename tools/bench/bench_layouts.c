@@ -73,7 +73,7 @@ static double measure_rank(void *user)
 
 static enum wf_status plan_job(struct wf_model *model, double *ms_out, struct wf_error *error)
 {
-    static const char *const infer[] = {JOB_INFER};
+    static const struct wf_plan_job_infer infer[] = {{JOB_INFER, NULL}};
     struct wf_plan_job job = {0};
     struct wf_plan *plan = NULL;
     uint64_t start = wf_bench_now_ns();

@@ -207,7 +207,8 @@ static enum wf_status run(struct wf_bench *bench, const struct plan_case *row,
     struct wf_model *model = NULL;
     enum wf_status status = wf_model_parse(row->config, strlen(row->config), NULL, &model, error);
     if (status == WF_OK) {
-        status = wf_plan_job_init(&context.job, model, row->train, &row->infer, 1, PER_HOST, error);
+        const struct wf_plan_job_infer infer = {row->infer, NULL};
+        status = wf_plan_job_init(&context.job, model, row->train, &infer, 1, PER_HOST, error);
     }
     if (status == WF_OK) {
         status = row == &placed ? run_placed(bench, &context.job, error)
