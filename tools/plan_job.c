@@ -98,8 +98,7 @@ static enum wf_status derive_group(struct wf_plan_job *job, const struct wf_plan
         } else {
             enum wf_status status = derive(job, group, r, &layout, error);
             if (status != WF_OK) {
-                wf_error_prefix(error, "%s \"%s\"%s", train ? "--train" : "--infer", group->spec,
-                                group->recipe.placement != NULL ? " with its --placement" : "");
+                wf_error_prefix(error, "%s \"%s\"", train ? "--train" : "--infer", group->spec);
                 return status;
             }
             kept = keep_layout(job, layout);
