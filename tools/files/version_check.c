@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "models/json.h"
 #include "tools/files/checkpoint.h"
 #include "tools/files/hf_folder.h"
 #include "tools/files/io.h"
@@ -33,15 +32,12 @@ static enum wf_status read_manifest(const char *folder, struct wf_version_info *
                                     struct wf_error *error)
 {
     struct wf_version_manifest manifest = {0};
-    char *text = NULL;
-    size_t len = 0;
     int fd = -1;
     enum wf_status status = wf_folder_open(folder, &fd, error);
     if (status != WF_OK) {
         return status;
     }
-    status = wf_file_read_all(fd, WF_VERSION_FILE, WF_JSON_BYTES_MAX, &text, &len, error);
-    status = status != WF_OK ? status : wf_version_manifest_parse(text, len, &manifest, error);
+    status = wf_version_manifest_read(fd, WF_VERSION_FILE, &manifest, error);
     for (uint32_t i = 0; status == WF_OK && i < manifest.file_count; i++) {
         if (strcmp(manifest.files[i].name, WF_HF_CONFIG) == 0) {
             status = wf_version_file_check(fd, &manifest.files[i], true, error);
@@ -54,7 +50,6 @@ static enum wf_status read_manifest(const char *folder, struct wf_version_info *
         info->files = manifest.file_count;
     }
     wf_version_manifest_fini(&manifest);
-    free(text);
     return status;
 }
 

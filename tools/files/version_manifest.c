@@ -316,3 +316,17 @@ enum wf_status wf_version_manifest_parse(const char *text, size_t len,
     *out = manifest;
     return WF_OK;
 }
+
+enum wf_status wf_version_manifest_read(int folder_fd, const char *path,
+                                        struct wf_version_manifest *out, struct wf_error *error)
+{
+    char *text = NULL;
+    size_t len = 0;
+    enum wf_status status =
+        wf_file_read_all(folder_fd, path, WF_JSON_BYTES_MAX, &text, &len, error);
+    if (status == WF_OK) {
+        status = wf_version_manifest_parse(text, len, out, error);
+        free(text);
+    }
+    return status;
+}

@@ -1,5 +1,5 @@
 /* version_manifest.h - weft_version.json: from text to plain values and back. Private to
- * tools/files/version_*.c; the format is told in version_folder.h. Pure.
+ * tools/files/version_*.c; the format is told in version_folder.h. Pure but for _read.
  */
 #ifndef WEFT_TOOLS_FILES_VERSION_MANIFEST_H
 #define WEFT_TOOLS_FILES_VERSION_MANIFEST_H
@@ -36,6 +36,9 @@ enum wf_status wf_version_manifest_format(const struct wf_version_manifest *mani
  * was changed since it was written. */
 enum wf_status wf_version_manifest_parse(const char *text, size_t len,
                                          struct wf_version_manifest *out, struct wf_error *error);
+/* The same of a file in a folder; the errors of wf_file_read_all too. */
+enum wf_status wf_version_manifest_read(int folder_fd, const char *path,
+                                        struct wf_version_manifest *out, struct wf_error *error);
 void wf_version_manifest_fini(struct wf_version_manifest *manifest); /* zeroed is fine */
 
 #endif

@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "models/json.h"
 #include "tools/files/io.h"
 #include "tools/files/version_folder.h"
 #include "tools/files/version_manifest.h"
@@ -221,15 +220,12 @@ enum wf_status wf_version_place_list(int place_fd, struct wf_version **versions_
 static bool is_of_job(int place_fd, struct wf_version version, const char *job)
 {
     struct wf_version_manifest manifest = {0};
-    char path[WF_VERSION_NAME_MAX + sizeof WF_VERSION_FILE], *text = NULL;
-    size_t len = 0;
+    char path[WF_VERSION_NAME_MAX + sizeof WF_VERSION_FILE];
     wf_version_format(version, path);
     strcat(path, "/" WF_VERSION_FILE);
-    bool same = wf_file_read_all(place_fd, path, WF_JSON_BYTES_MAX, &text, &len, NULL) == WF_OK &&
-                wf_version_manifest_parse(text, len, &manifest, NULL) == WF_OK &&
+    bool same = wf_version_manifest_read(place_fd, path, &manifest, NULL) == WF_OK &&
                 strcmp(manifest.job, job) == 0;
     wf_version_manifest_fini(&manifest);
-    free(text);
     return same;
 }
 

@@ -7,7 +7,6 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "models/json.h"
 #include "tools/files/checkpoint.h"
 #include "tools/files/hf_folder.h"
 #include "tools/files/io.h"
@@ -42,22 +41,17 @@ struct wf_stored {
 static enum wf_status read_manifest(struct wf_stored *stored, const char *folder,
                                     const struct wf_store_wanted *wanted, struct wf_error *error)
 {
-    char *text = NULL, found[WF_VERSION_TEXT];
-    size_t len = 0;
+    char found[WF_VERSION_TEXT];
     int fd = -1;
     enum wf_status status = wf_folder_open(folder, &fd, error);
     if (status != WF_OK) {
         return status;
     }
-    status = wf_file_read_all(fd, WF_VERSION_FILE, WF_JSON_BYTES_MAX, &text, &len, error);
+    status = wf_version_manifest_read(fd, WF_VERSION_FILE, &stored->manifest, error);
     close(fd);
     if (status == WF_NOT_FOUND) {
         return wf_error_set(error, WF_REFUSED,
                             "there is no " WF_VERSION_FILE ": it is not a version that Weft wrote");
-    }
-    if (status == WF_OK) {
-        status = wf_version_manifest_parse(text, len, &stored->manifest, error);
-        free(text);
     }
     if (status != WF_OK) {
         return status;
