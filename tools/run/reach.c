@@ -170,6 +170,18 @@ static int rate(const struct wf_interface_rules *rules, const struct ifaddrs *on
                                                                : 1;
 }
 
+/* Reads the rules, then this host's interfaces: freeifaddrs. */
+static enum wf_status list_interfaces(const char *interfaces, struct wf_interface_rules *rules,
+                                      struct ifaddrs **all_out, struct wf_error *error)
+{
+    enum wf_status status = wf_interfaces_parse(interfaces, rules, error);
+    if (status == WF_OK && getifaddrs(all_out) != 0) {
+        status =
+            wf_error_set(error, WF_IO, "cannot list this host's interfaces: %s", strerror(errno));
+    }
+    return status;
+}
+
 /* Replaces *source by the best address that the rules allow. */
 static enum wf_status narrow(const char *interfaces, union address *source, struct wf_error *error)
 {
@@ -177,11 +189,7 @@ static enum wf_status narrow(const char *interfaces, union address *source, stru
     struct ifaddrs *all = NULL;
     const struct ifaddrs *best = NULL;
     char list[LIST_MAX] = "";
-    enum wf_status status = wf_interfaces_parse(interfaces, &rules, error);
-    if (status == WF_OK && getifaddrs(&all) != 0) {
-        status =
-            wf_error_set(error, WF_IO, "cannot list this host's interfaces: %s", strerror(errno));
-    }
+    enum wf_status status = list_interfaces(interfaces, &rules, &all, error);
     if (status != WF_OK) {
         return status;
     }
@@ -342,11 +350,7 @@ enum wf_status wf_reach_devices(const char *interfaces, char out[WF_DEVICES_TEXT
     struct wf_interface_rules rules;
     struct ifaddrs *all = NULL;
     out[0] = '\0';
-    enum wf_status status = wf_interfaces_parse(interfaces, &rules, error);
-    if (status == WF_OK && getifaddrs(&all) != 0) {
-        status =
-            wf_error_set(error, WF_IO, "cannot list this host's interfaces: %s", strerror(errno));
-    }
+    enum wf_status status = list_interfaces(interfaces, &rules, &all, error);
     if (status != WF_OK) {
         return status;
     }
