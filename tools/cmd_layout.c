@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/family_file.h"
 #include "models/variant.h"
 #include "tools/commands.h"
+#include "tools/family_option.h"
 #include "tools/files/atomic.h"
 #include "tools/files/checkpoint.h"
 #include "tools/layout/check.h"
@@ -30,10 +30,7 @@ static const struct argp_option options[] = {
     {"model", 'm', "CONFIG", 0, "show: a config.json or a Hugging Face folder", 0},
     {"spec", 's', "SPEC", 0, "show: for example megatron:tp=2,pp=2 or vllm:tp=2", 0},
     {"rank", 'r', "R", 0, "show: the rank (default 0)", 0},
-    {"family", 'f', "FILE", 0,
-     "a file that describes a model family (docs/add-a-model.md), beside the built-in ones; may be "
-     "repeated",
-     0},
+    WF_FAMILY_OPTION,
     {"json", 'j', "FILE", 0, "write the result to FILE as JSON (- is standard output)", 0},
     {0},
 };
@@ -48,13 +45,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case 's':
         arguments->spec = argument;
         return 0;
-    case 'f': {
-        struct wf_error error = {0};
-        if (wf_family_files_load(&arguments->families, argument, &error) != WF_OK) {
-            argp_error(state, "--family: %s", error.text);
-        }
+    case WF_FAMILY_OPTION_KEY:
+        wf_family_option_take(state, argument, &arguments->families);
         return 0;
-    }
     case 'j':
         arguments->json = argument;
         return 0;

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "config/family_file.h"
 #include "runtime/nearest.h"
 #include "tools/commands.h"
+#include "tools/family_option.h"
 #include "tools/files/atomic.h"
 #include "tools/files/checkpoint.h"
 #include "tools/plan_job.h"
@@ -32,10 +32,7 @@ enum { KEY_PARAM = 256, KEY_PER_HOST, KEY_PLACEMENT };
 
 static const struct argp_option options[] = {
     {"model", 'm', "CONFIG.json", 0, "the model: a config.json or a Hugging Face folder", 0},
-    {"family", 'f', "FILE", 0,
-     "a file that describes a model family (docs/add-a-model.md), beside the built-in ones; may be "
-     "repeated",
-     0},
+    WF_FAMILY_OPTION,
     {"train", 't', "SPEC", 0, "the trainer, for example megatron:tp=4,pp=2,dp=2", 0},
     {"infer", 'i', "SPEC", 0,
      "engines, for example vllm:tp=2,engines=4; may be repeated: ranks are numbered in order", 0},
@@ -148,13 +145,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
             argp_error(state, "--rank is train:R or infer:R, not \"%s\"", argument);
         }
         return 0;
-    case 'f': {
-        struct wf_error error = {0};
-        if (wf_family_files_load(&arguments->families, argument, &error) != WF_OK) {
-            argp_error(state, "--family: %s", error.text);
-        }
+    case WF_FAMILY_OPTION_KEY:
+        wf_family_option_take(state, argument, &arguments->families);
         return 0;
-    }
     case 'l':
         parse_link(argument, arguments, state);
         return 0;

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "config/family_file.h"
 #include "tools/commands.h"
+#include "tools/family_option.h"
 #include "tools/files/atomic.h"
 #include "tools/files/version_folder.h"
 
@@ -21,10 +21,7 @@ struct arguments {
 };
 
 static const struct argp_option options[] = {
-    {"family", 'f', "FILE", 0,
-     "a file that describes a model family (docs/add-a-model.md), beside the built-in ones: what "
-     "the job has under families; may be repeated",
-     0},
+    WF_FAMILY_OPTION,
     {"quick", OPTION_QUICK, 0, 0, "look at names, sizes and headers only, not at every byte", 0},
     {"json", 'j', "FILE", 0, "write the list to FILE as JSON (- is standard output)", 0},
     {0},
@@ -33,15 +30,12 @@ static const struct argp_option options[] = {
 static error_t parse(int key, char *argument, struct argp_state *state)
 {
     struct arguments *arguments = state->input;
-    struct wf_error error = {0};
     switch (key) {
     case OPTION_QUICK:
         arguments->quick = true;
         return 0;
-    case 'f':
-        if (wf_family_files_load(&arguments->families, argument, &error) != WF_OK) {
-            argp_error(state, "--family: %s", error.text);
-        }
+    case WF_FAMILY_OPTION_KEY:
+        wf_family_option_take(state, argument, &arguments->families);
         return 0;
     case 'j':
         arguments->json = argument;
