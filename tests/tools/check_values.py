@@ -12,6 +12,8 @@ import sys
 import tempfile
 
 MANTISSA = {"bf16": 7, "f16": 10, "f32": 23}
+OF_FILES = {"BF16": "bf16", "F16": "f16", "F32": "f32", "F8_E4M3": "e4m3"}
+FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
 
 
 def documented_function():
@@ -22,17 +24,24 @@ def documented_function():
     return names["value"]
 
 
+def e4m3(code):
+    exponent, mantissa = code >> 3 & 15, code & 7
+    return (-1 if code >> 7 else 1) * (mantissa + 8) * 2.0 ** (exponent - 10)  # known values are normal
+
+
 def numbers(data, dtype):
+    if dtype == "e4m3":
+        return [e4m3(code) for code in data]
     if dtype == "bf16":
         words = struct.unpack(f"<{len(data) // 2}H", data)
         return struct.unpack(f"<{len(words)}f", struct.pack(f"<{len(words)}I", *(w << 16 for w in words)))
     return struct.unpack(f"<{len(data) // (2 if dtype == 'f16' else 4)}{'e' if dtype == 'f16' else 'f'}", data)
 
 
-def check(weft, value, dtype):
+def check(weft, value, title, model, *options):
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([weft, "make-checkpoint", "--model", "tests/golden/models/tiny-llama.json",
-                        "--layers", "1", "--dtype", dtype, "--out", folder], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([weft, "make-checkpoint", "--model", model, "--layers", "1", "--out", folder, *options],
+                       check=True, stdout=subprocess.DEVNULL)
         with open(os.path.join(folder, "model.safetensors"), "rb") as file:
             length, = struct.unpack("<Q", file.read(8))
             header, data = json.loads(file.read(length)), file.read()
@@ -40,19 +49,26 @@ def check(weft, value, dtype):
         sys.exit("the page describes version 1 of the values, the file has another")
     count = 0
     for name, entry in header.items():
+        dtype = OF_FILES[entry["dtype"]]
         begin, end = entry["data_offsets"]
         for i, found in enumerate(numbers(data[begin:end], dtype)):
-            expected = value(name, i, MANTISSA[dtype])
+            expected = value(name, i, MANTISSA[dtype]) if dtype != "e4m3" else 512 * value(name, i, 3)
             if found != expected:
                 sys.exit(f"{dtype} {name}[{i}]: the page says {expected}, the file has {found}")
             count += 1
-    print(f"{dtype}: {count} elements of {len(header)} tensors agree")
+    print(f"{title}: {count} elements of {len(header)} tensors agree")
 
 
 def main():
     value = documented_function()
     for dtype in MANTISSA:
-        check(sys.argv[1], value, dtype)
+        check(sys.argv[1], value, dtype, "tests/golden/models/tiny-llama.json", "--dtype", dtype)
+    with open("tests/golden/models/tiny-qwen3.json", encoding="utf-8") as file:
+        config = json.load(file)
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump({**config, "quantization_config": FP8}, file)
+        file.flush()
+        check(sys.argv[1], value, "fp8", file.name)
 
 
 main()

@@ -129,6 +129,7 @@ static enum wf_status match_param(struct matcher *m, uint32_t file, uint32_t ind
         .offset = m->folder->files[file].data_offset + tensor->begin,
         .elements = tensor->elements,
         .piece = UINT32_MAX,
+        .codes = UINT32_MAX,
     };
     return WF_OK;
 }
@@ -157,6 +158,7 @@ static enum wf_status match_stored(struct matcher *m, uint32_t file, uint32_t st
                       (run ? piece->tensor_offset : 0),
             .elements = m->model->params[piece->param].elements,
             .piece = run ? UINT32_MAX : i,
+            .codes = UINT32_MAX,
         };
     }
     return status;
@@ -462,56 +464,9 @@ void wf_checkpoint_free(struct wf_checkpoint *checkpoint)
     free(checkpoint->files);
     wf_layout_free(checkpoint->stored);
     free(checkpoint->entries);
+    free(checkpoint->codes);
     free(checkpoint->folder);
     free(checkpoint);
-}
-
-/* Elements that lie apart: everything from the first to the last byte is read, and they are picked
- * out. */
-static enum wf_status read_apart(const struct wf_checkpoint *checkpoint,
-                                 const struct wf_checkpoint_entry *entry, uint64_t first,
-                                 uint64_t count, uint8_t *buffer, struct wf_error *error)
-{
-    struct wf_nest nest = wf_layout_nest(checkpoint->stored, entry->piece);
-    size_t bytes = wf_dtype_bytes(entry->dtype);
-    uint64_t from = UINT64_MAX, to = 0;
-    for (uint64_t i = 0; i < count; i++) {
-        uint64_t byte = wf_stored_byte(&nest, first + i);
-        from = byte < from ? byte : from;
-        to = byte + bytes > to ? byte + bytes : to;
-    }
-    uint8_t *span = count > 0 ? malloc(to - from) : NULL;
-    if (span == NULL) {
-        return count == 0 ? WF_OK
-                          : wf_error_set(error, WF_NO_MEMORY, "no memory for %" PRIu64 " bytes",
-                                         to - from);
-    }
-    enum wf_status status = wf_file_pread(checkpoint->files[entry->file].fd, span,
-                                          (size_t)(to - from), entry->offset + from, error);
-    for (uint64_t i = 0; i < count && status == WF_OK; i++) {
-        memcpy(buffer + i * bytes, span + (wf_stored_byte(&nest, first + i) - from), bytes);
-    }
-    free(span);
-    return status;
-}
-
-enum wf_status wf_checkpoint_read(const struct wf_checkpoint *checkpoint, uint32_t param,
-                                  uint64_t first, uint64_t count, void *buffer,
-                                  struct wf_error *error)
-{
-    WF_ASSERT(param < checkpoint->entry_count);
-    const struct wf_checkpoint_entry *entry = &checkpoint->entries[param];
-    WF_ASSERT(first <= entry->elements && count <= entry->elements - first);
-    const struct wf_checkpoint_file *file = &checkpoint->files[entry->file];
-    size_t bytes = wf_dtype_bytes(entry->dtype);
-    enum wf_status status = entry->piece != UINT32_MAX
-                                ? read_apart(checkpoint, entry, first, count, buffer, error)
-                                : wf_file_pread(file->fd, buffer, (size_t)count * bytes,
-                                                entry->offset + first * bytes, error);
-    if (status != WF_OK) {
-        wf_error_prefix(error, "%s/%s", checkpoint->folder, file->name);
-    }
-    return status;
 }
 
 enum wf_status wf_checkpoint_model(const char *path, const struct wf_family *const *families,

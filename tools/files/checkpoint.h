@@ -51,6 +51,15 @@ struct wf_checkpoint_entry {
     uint64_t offset; /* bytes, in the file: of the parameter if it is one run, else of the tensor */
     uint64_t elements;
     uint32_t piece; /* of `stored`: where in its tensor it lies; UINT32_MAX: one run */
+    /* Index into `codes`: the files have codes and scales, of which the values of the parameter
+     * are made (`file` and `offset` are those of the codes); UINT32_MAX: none. */
+    uint32_t codes;
+};
+
+/* Fp8 codes of a matrix and their scales, in blocks of 128 x 128. */
+struct wf_checkpoint_codes {
+    struct wf_checkpoint_entry codes, scales;
+    uint64_t columns; /* of the matrix */
 };
 
 struct wf_checkpoint_file {
@@ -63,6 +72,8 @@ struct wf_checkpoint {
     struct wf_checkpoint_entry *entries; /* one for each parameter, in the model's order */
     struct wf_checkpoint_file *files;    /* by name */
     uint32_t entry_count, file_count;
+    struct wf_checkpoint_codes *codes; /* owned; see wf_checkpoint_as_plain */
+    uint32_t codes_count;
     char *folder;             /* as given; owned */
     struct wf_layout *stored; /* what the files hold; NULL if every tensor is a parameter. Owned */
 };
@@ -79,6 +90,14 @@ enum wf_status wf_checkpoint_open(const char *folder, const struct wf_model *mod
                                   const struct wf_checkpoint_options *options,
                                   struct wf_checkpoint **out, struct wf_error *error);
 void wf_checkpoint_free(struct wf_checkpoint *checkpoint); /* NULL is fine */
+
+/* Makes a checkpoint that was opened with a config's model one of the plain parameters of its job
+ * (models/variant.h): entries are those of the job's model from 0 to plain_count, and a matrix that
+ * the files hold as codes and scales is read as code times scale, rounded once to the model's
+ * dtype. Nothing changes where the job has no variants or the config is not quantised. NO_MEMORY.
+ */
+enum wf_status wf_checkpoint_as_plain(struct wf_checkpoint *checkpoint, const struct wf_model *job,
+                                      struct wf_error *error);
 
 /* Elements [first, first + count) of a parameter in row-major order into `buffer`, in the
  * checkpoint's dtype (entries[param].dtype). The range must lie inside the parameter. */

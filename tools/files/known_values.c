@@ -5,8 +5,9 @@
 
 #include "runtime/status.h"
 
-/* Where the 3 drawn bits of the exponent begin: 2^-9, in f32's and f16's biased exponents. */
-enum { F32_EXPONENT = 127 - 9, F16_EXPONENT = 15 - 9 };
+/* Where the 3 drawn bits of the exponent begin: 2^-9, in f32's and f16's biased exponents; 1 in
+ * e4m3's, which has no normal number below 2^-6. */
+enum { F32_EXPONENT = 127 - 9, F16_EXPONENT = 15 - 9, F8_EXPONENT = 7 };
 
 /* FNV-1a, 32 bits. */
 static uint32_t hash_name(const char *name)
@@ -42,9 +43,15 @@ static inline uint16_t shape_f16(uint32_t x)
                       (x >> 13 & 0x3ffu));
 }
 
+static inline uint8_t shape_f8(uint32_t x)
+{
+    return (uint8_t)((x >> 24 & 0x80u) | (F8_EXPONENT + (x >> 28 & 7)) << 3 | (x >> 20 & 7u));
+}
+
 bool wf_known_values_supports(enum wf_dtype dtype)
 {
-    return dtype == WF_DTYPE_F32 || dtype == WF_DTYPE_F16 || dtype == WF_DTYPE_BF16;
+    return dtype == WF_DTYPE_F32 || dtype == WF_DTYPE_F16 || dtype == WF_DTYPE_BF16 ||
+           dtype == WF_DTYPE_F8_E4M3;
 }
 
 /* A run within which the upper half of the index does not change. */
@@ -53,6 +60,7 @@ static void fill_run(uint32_t first, uint64_t count, uint32_t seed, enum wf_dtyp
 {
     uint32_t *words = buffer;
     uint16_t *halves = buffer;
+    uint8_t *bytes = buffer;
     if (dtype == WF_DTYPE_F32) {
         for (uint64_t i = 0; i < count; i++) {
             words[i] = shape_f32(hash_index(first + (uint32_t)i, seed));
@@ -60,6 +68,10 @@ static void fill_run(uint32_t first, uint64_t count, uint32_t seed, enum wf_dtyp
     } else if (dtype == WF_DTYPE_BF16) {
         for (uint64_t i = 0; i < count; i++) {
             halves[i] = (uint16_t)(shape_f32(hash_index(first + (uint32_t)i, seed)) >> 16);
+        }
+    } else if (dtype == WF_DTYPE_F8_E4M3) {
+        for (uint64_t i = 0; i < count; i++) {
+            bytes[i] = shape_f8(hash_index(first + (uint32_t)i, seed));
         }
     } else {
         for (uint64_t i = 0; i < count; i++) {

@@ -2,7 +2,8 @@
  *
  * docs/checkpoint-values.md gives the function in words and in ten lines of Python; a test runs
  * those lines against a file. Every value is finite, of either sign, and 2^-9 <= |x| < 2^-1; f16
- * and bf16 values are the f32 value with the lower mantissa bits cut off.
+ * and bf16 values are the f32 value with the lower mantissa bits cut off; e4m3 values too, times
+ * 512.
  *
  * Pure; any thread.
  */
@@ -17,7 +18,7 @@
 /* Raised whenever the function changes: it is written into the files. */
 #define WF_KNOWN_VALUES_VERSION "1"
 
-bool wf_known_values_supports(enum wf_dtype dtype); /* f32, f16, bf16 */
+bool wf_known_values_supports(enum wf_dtype dtype); /* f32, f16, bf16, e4m3 */
 
 /* Elements [first, first + count) of the tensor `name` into `buffer`, which is aligned to an
  * element. The dtype must be supported. */

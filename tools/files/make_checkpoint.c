@@ -142,8 +142,8 @@ static enum wf_status plan_shards(struct maker *m, struct wf_error *error)
         const struct wf_tensor *tensor = &layout->tensors[i];
         if (!wf_known_values_supports(tensor->dtype)) {
             return wf_error_set(error, WF_UNSUPPORTED,
-                                "tensor \"%s\" would be %s; known values exist for f32, f16 and "
-                                "bf16: give --dtype, or a config without quantization_config",
+                                "tensor \"%s\" would be %s; known values exist for f32, f16, "
+                                "bf16 and f8_e4m3: give a config without quantization_config",
                                 tensor->name, wf_dtype_name(tensor->dtype));
         }
         m->report.bytes += tensor->bytes;

@@ -401,15 +401,13 @@ static enum wf_status check_all_checked(const struct infer *r, struct wf_error *
 static enum wf_status prepare(struct infer *r, struct wf_error *error)
 {
     struct wf_recipe recipe = r->process.setup->infer[r->process.place.group];
-    struct wf_checkpoint_options checks = {.extras_refuse =
-                                               r->process.setup->job.policy.extras_refuse};
     r->table = r->live_table = wf_run_table_after(r->process.setup, r->process.place.group, 0);
     recipe.placement = wf_run_table(r->process.setup, r->process.place.group, r->table);
     enum wf_status status = wf_layout_derive(r->process.setup->model, &recipe,
                                              r->process.place.group_rank, &r->layout, error);
     if (status == WF_OK) {
-        status = wf_checkpoint_open(r->process.setup->folder, r->process.setup->config, &checks,
-                                    &r->checkpoint, error);
+        status = wf_run_setup_open(r->process.setup, r->process.setup->job.policy.extras_refuse,
+                                   &r->checkpoint, error);
     }
     bool checks_elements = r->process.setup->job.policy.validate_every > 0;
     if (status == WF_OK && checks_elements) {

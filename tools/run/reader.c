@@ -345,9 +345,7 @@ static enum wf_status start(struct wf_process *process, struct wf_error *error)
     e->tick.fire = ticked;
     e->tick.name = "forward pass";
     process->env->ops->random(process->env, &e->seed, sizeof e->seed);
-    struct wf_checkpoint_options checks = {.extras_refuse = false};
-    enum wf_status status =
-        wf_checkpoint_open(setup->folder, setup->config, &checks, &e->checkpoint, error);
+    enum wf_status status = wf_run_setup_open(setup, false, &e->checkpoint, error);
     if (status == WF_OK) {
         status =
             process->env->ops->listen(process->env, &process->actor,

@@ -144,6 +144,24 @@ enum wf_status wf_run_setup_try(const struct wf_run_setup *setup, struct wf_erro
     return status;
 }
 
+enum wf_status wf_run_setup_open(const struct wf_run_setup *setup, bool extras_refuse,
+                                 struct wf_checkpoint **out, struct wf_error *error)
+{
+    struct wf_checkpoint *checkpoint = NULL;
+    struct wf_checkpoint_options options = {.extras_refuse = extras_refuse};
+    enum wf_status status =
+        wf_checkpoint_open(setup->folder, setup->config, &options, &checkpoint, error);
+    if (status == WF_OK) {
+        status = wf_checkpoint_as_plain(checkpoint, setup->model, error);
+    }
+    if (status != WF_OK) {
+        wf_checkpoint_free(checkpoint);
+        return status;
+    }
+    *out = checkpoint;
+    return WF_OK;
+}
+
 /* What only the layout can tell (heads that do not divide) is told before anything starts. */
 static enum wf_status try_layout(const struct wf_run_setup *setup, const struct wf_recipe *recipe,
                                  uint32_t rank, struct wf_error *error)
@@ -418,6 +436,8 @@ struct wf_verify_place wf_run_verify_place(const struct wf_run_setup *setup, uin
     const struct wf_recipe *recipe = &setup->infer[place.group];
     struct wf_coordinates at = wf_recipe_coordinates(recipe, place.group_rank);
     const struct wf_placement *experts = wf_run_table(setup, place.group, table);
+    const struct wf_variants *variants = setup->model->variants;
+    bool quantised = variants && wf_model_view(setup->model, recipe) == variants->quantised;
     return (struct wf_verify_place){.recipe = recipe,
                                     .rank = place.group_rank,
                                     .tp = recipe->tp,
@@ -428,6 +448,7 @@ struct wf_verify_place wf_run_verify_place(const struct wf_run_setup *setup, uin
                                     .ep_rank = at.group[WF_GROUP_EP].rank,
                                     .slots = slots_of(setup, recipe, &at),
                                     .slot_experts = experts != NULL ? experts->experts : NULL,
+                                    .quant = quantised ? variants->rule : WF_QUANT_NONE,
                                     .slot_layers = experts != NULL ? experts->layers : 0,
                                     .sglang = strcmp(recipe->engine->name, "sglang") == 0};
 }

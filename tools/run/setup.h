@@ -50,6 +50,9 @@ enum wf_status wf_run_setup_make(const struct wf_run_setup *setup, struct wf_err
 /* Opens the folder's weights once, so that what is wrong with them is told once and before anything
  * starts; what is only worth knowing goes to standard error. */
 enum wf_status wf_run_setup_try(const struct wf_run_setup *setup, struct wf_error *error);
+/* Opens the folder's weights as the plain parameters of the job's model. */
+enum wf_status wf_run_setup_open(const struct wf_run_setup *setup, bool extras_refuse,
+                                 struct wf_checkpoint **out, struct wf_error *error);
 void wf_run_setup_fini(struct wf_run_setup *setup);
 /* True if the ranks of an infer group (`hf`) serve nobody and keep versions as folders. */
 bool wf_run_keeps(const struct wf_run_setup *setup, uint32_t group);

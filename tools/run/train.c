@@ -241,11 +241,10 @@ static enum wf_status load(struct train *t, struct wf_error *error)
 {
     const struct wf_run_setup *setup = t->process.setup;
     uint64_t start_ns = wf_process_now_ns(&t->process);
-    struct wf_checkpoint_options checks = {.extras_refuse = setup->job.policy.extras_refuse};
     enum wf_status status =
         wf_layout_derive(setup->model, &setup->train, t->process.options->rank, &t->layout, error);
     if (status == WF_OK) {
-        status = wf_checkpoint_open(setup->folder, setup->config, &checks, &t->checkpoint, error);
+        status = wf_run_setup_open(setup, setup->job.policy.extras_refuse, &t->checkpoint, error);
     }
     if (status == WF_OK) {
         status = wf_run_memory_new(t->layout, setup->job.transport.share_memory, &t->memory, error);
