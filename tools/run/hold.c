@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "actors/messages.h"
+#include "models/hash.h"
 
 #define HOLD_VARIABLE "WEFT_TEST_HOLD"
 
@@ -42,18 +43,34 @@ static void reached(struct wf_hold *hold, const char *when, const char *what)
     }
 }
 
-/* The name of an encoded frame: its type is the first element of an array of up to 65,535. */
-static const char *frame_name(const uint8_t *bytes, size_t len)
+/* Notes the frame; false if it is a repetition. */
+static bool is_new(struct wf_hold *hold, uint64_t conn, const void *bytes, size_t len)
+{
+    uint64_t hash = wf_hash_bytes(bytes, len);
+    for (uint64_t i = 0; i < hold->sent_count && i < WF_HOLD_SENT; i++) {
+        if (hold->sent[i].conn == conn && hold->sent[i].bytes == hash) {
+            return false;
+        }
+    }
+    hold->sent[hold->sent_count % WF_HOLD_SENT].conn = conn;
+    hold->sent[hold->sent_count++ % WF_HOLD_SENT].bytes = hash;
+    return true;
+}
+
+/* The name of an encoded frame, or "" of one that does not count. Its type is the first element of
+ * an array of up to 65,535. */
+static const char *frame_name(struct wf_hold *hold, uint64_t conn, const uint8_t *bytes, size_t len)
 {
     size_t head = len > 0 && bytes[0] == 0xdc ? 3 : 1;
-    return wf_frame_name(len > head ? bytes[head] : 0);
+    const char *name = wf_frame_name(len > head ? bytes[head] : 0);
+    return strcmp(name, hold->what) == 0 && is_new(hold, conn, bytes, len) ? name : "";
 }
 
 static enum wf_status hold_send(struct wf_env *env, uint64_t conn, const void *bytes,
                                 size_t len_bytes, int fd)
 {
     struct wf_hold *hold = of_env(env);
-    const char *name = frame_name(bytes, len_bytes);
+    const char *name = frame_name(hold, conn, bytes, len_bytes);
     reached(hold, "before", name);
     enum wf_status status = hold->real->send(env, conn, bytes, len_bytes, fd);
     reached(hold, "after", name);
@@ -64,7 +81,7 @@ static enum wf_status hold_send_shared(struct wf_env *env, uint64_t conn,
                                        struct wf_payload *payload)
 {
     struct wf_hold *hold = of_env(env);
-    const char *name = frame_name(payload->bytes, payload->len_bytes);
+    const char *name = frame_name(hold, conn, payload->bytes, payload->len_bytes);
     reached(hold, "before", name);
     enum wf_status status = hold->real->send_shared(env, conn, payload);
     reached(hold, "after", name);

@@ -8,10 +8,11 @@
  *
  * WHO is the process (train:0, infer:3, server). WHEN and WHAT: `before` or `after` the Nth frame
  * of that name (docs/protocol.md) that it sends, or `job` and the name of the Nth job it issues
- * ("shm copy"). At the point it removes FIFO and writes its process id into it, then stops; who
- * cannot remove FIFO does not stop, so only one process of a job ever does: not the one that is
- * started again after it. Nothing outside this file and its three callers knows of it, and without
- * the variable nothing is changed. Loop thread only.
+ * ("shm copy"). A frame that it repeats, on a slow machine, is not another one: the same bytes on
+ * the same connection count once. At the point it removes FIFO and writes its process id into it,
+ * then stops; who cannot remove FIFO does not stop, so only one process of a job ever does: not the
+ * one that is started again after it. Nothing outside this file and its three callers knows of it,
+ * and without the variable nothing is changed. Loop thread only.
  */
 #ifndef WEFT_TOOLS_RUN_HOLD_H
 #define WEFT_TOOLS_RUN_HOLD_H
@@ -21,13 +22,17 @@
 
 #include "runtime/env.h"
 
-enum { WF_HOLD_NAME_MAX = 32, WF_HOLD_PATH_MAX = 256 };
+enum { WF_HOLD_NAME_MAX = 32, WF_HOLD_PATH_MAX = 256, WF_HOLD_SENT = 64 };
 
 struct wf_hold {
     struct wf_env_ops ops;         /* those of the env, with ours between */
     const struct wf_env_ops *real; /* NULL: nothing is asked of this process */
     char when[8], what[WF_HOLD_NAME_MAX], fifo[WF_HOLD_PATH_MAX];
     uint64_t left; /* of N */
+    struct {
+        uint64_t conn, bytes; /* the connection, and a hash */
+    } sent[WF_HOLD_SENT];     /* ring: frames of that name */
+    uint64_t sent_count;
 };
 
 /* `who` is this process. Changes env->ops if the environment asks this process to stop; `hold` has
