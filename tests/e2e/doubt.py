@@ -6,14 +6,15 @@ import sys
 
 import e2e
 from e2e import Watched, Work, check
+from slow import PATIENT, SLOW
 
 
 def held_vote(work, faults=""):
     """Infer rank 0 stops itself before its first vote about version 2, until its trainer is told that it is in doubt."""
     path = work.path("job.yaml")
     with open(path, "w") as out:
-        out.write(f'job: doubt\nmodel: {work.model}\ntrain: {{spec: "megatron:tp=1", deadline: 300ms}}\n'
-                  f'infer: {{spec: "vllm:tp=1"}}\nrun: {{versions: 3}}\n{faults}')
+        out.write(f'job: doubt\nmodel: {work.model}\ntrain: {{spec: "megatron:tp=1", deadline: {SLOW}s}}\n'
+                  f'infer: {{spec: "vllm:tp=1"}}\nrun: {{versions: 3}}\n{faults}{PATIENT}')
     fifo = work.path("held")
     os.mkfifo(fifo)
     os.environ["WEFT_TEST_HOLD"] = f"infer:0,before,vote,2,{fifo}"

@@ -20,6 +20,8 @@ import sys
 import tempfile
 import time
 
+from slow import PATIENT, SLOW, brief, wait_present
+
 WEFT = os.path.abspath(sys.argv[1])
 MODELS = os.path.abspath("tests/golden/models")
 QWEN = os.path.join(MODELS, "tiny-qwen3.json")
@@ -258,7 +260,7 @@ def kill_case(side, rank, work, versions=5, extra=""):
     os.mkfifo(fifo)
     os.environ["WEFT_TEST_HOLD"] = f"infer:3,before,vote,2,{fifo}"
     try:
-        job = Watched(work.job(versions=versions, extra=extra))
+        job = Watched(work.job(versions=versions, extra=extra + PATIENT))
     finally:
         del os.environ["WEFT_TEST_HOLD"]
     with open(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK), encoding="ascii") as held:
@@ -299,7 +301,7 @@ def case_stop():
             check(len(children) == 11, "server, 2 readers and 8 ranks run", children)
             job.process.send_signal(number)
             job.process.wait(timeout=30)
-            limit = time.monotonic() + 15
+            limit = time.monotonic() + 15 * SLOW
             while any(os.path.exists(f"/proc/{pid}") for pid in children) and time.monotonic() < limit:
                 time.sleep(0.05)
             check(not any(os.path.exists(f"/proc/{pid}") for pid in children), f"no child outlives {number.name}")
@@ -318,8 +320,7 @@ def case_server_killed():
         check(status == 1 and job.text.count("the server was killed by signal 9") == 2, "it is named", job.text[-500:])
 
 
-BRIEF = ("timeouts: {lease: 1s, heartbeat: 150ms, round: 20s, quiesce: 2s, flip: 5s, join: 12s, connect: 10s, "
-         "repeat: 300ms, frozen: 4s}\n")
+BRIEF, FROZEN = brief(frozen=4), f"has been silent for {4 * SLOW} s"
 
 
 def frozen_case(words, seconds, good, says):
@@ -344,13 +345,13 @@ def frozen_case(words, seconds, good, says):
 def case_frozen():
     """A rank that stops for good is named, killed and started again; what stood still for a while goes on."""
     rows = [  # who, for how long (None: for good), the job's fate, what is said
-        (("--rank", "train:1"), None, True, r"train rank 1 has been silent for 4 s .*\n(.*\n)*.*train rank 1 was killed by signal 9"),
-        (("--rank", "infer:3"), None, True, r"infer rank 3 has been silent for 4 s .*\n(.*\n)*.*infer rank 3 was killed by signal 9"),
+        (("--rank", "train:1"), None, True, rf"train rank 1 {FROZEN} .*\n(.*\n)*.*train rank 1 was killed by signal 9"),
+        (("--rank", "infer:3"), None, True, rf"infer rank 3 {FROZEN} .*\n(.*\n)*.*infer rank 3 was killed by signal 9"),
         (("--reader", "1"), None, False,  # while its ranks ask for the count of reads, or for the next pause
-         r"infer rank [23] .* did not stop serving for version \S+ within 2 s|the check of a version: infer rank [23]"),
-        (("--rank", "train:1"), 3, True, ""),
-        (("--rank", "infer:3"), 3, True, ""),
-        (("server",), 3, True, ""),
+         rf"infer rank [23] .* did not stop serving for version \S+ within {2 * SLOW} s|the check of a version: infer rank [23]"),
+        (("--rank", "train:1"), 3 * SLOW, True, ""),
+        (("--rank", "infer:3"), 3 * SLOW, True, ""),
+        (("server",), 3 * SLOW, True, ""),
     ]
     with concurrent.futures.ThreadPoolExecutor(len(rows)) as together:  # they only wait
         for future in [together.submit(frozen_case, *row) for row in rows]:
@@ -459,7 +460,7 @@ def case_idle():
         server, address = start_server(work, job)
         rank = subprocess.Popen([WEFT, "run", job, "--rank", "infer:0", "--server", address], stderr=subprocess.DEVNULL)
         try:
-            time.sleep(2)
+            wait_present(WEFT, address, "infer", 0)
             before = wake_ups(rank.pid)
             time.sleep(8)
             woke = wake_ups(rank.pid) - before
@@ -516,7 +517,7 @@ def case_identity():
         job = work.job(train="megatron:tp=1", infer="vllm:tp=1", versions=2)
         server, address = start_server(work, job)
         first = subprocess.Popen([WEFT, "run", job, "--rank", "infer:0", "--server", address], stderr=subprocess.PIPE, text=True)
-        time.sleep(1)
+        wait_present(WEFT, address, "infer", 0)
         second = weft("run", job, "--rank", "infer:0", "--server", address)
         check(second.returncode == 1 and "infer rank 0" in second.stderr, "a second infer rank 0 is refused", second.stderr)
         other = weft("run", work.job(train="megatron:tp=1", infer="vllm:tp=1", name="other", job="another"), "--rank", "train:0", "--server", address)
@@ -526,7 +527,7 @@ def case_identity():
         check(first.wait(timeout=60) == 0, "the first infer rank ends well", first.stderr.read())
         server.wait(timeout=30)
     with Work() as work:
-        short = "timeouts: {join: 6s}\n"
+        short = f"timeouts: {{join: {6 * SLOW}s}}\n"
         job = work.job(train="megatron:tp=2", infer="vllm:tp=1", versions=2, extra=short)
         stale = work.job(train="megatron:tp=2,vocab_div=64", infer="vllm:tp=1", versions=2, name="stale", extra=short)
         server, address = start_server(work, job)

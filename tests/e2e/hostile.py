@@ -18,6 +18,7 @@ import sys
 import time
 
 from e2e import DEADLINE, QWEN, WEFT, Failed, Watched, Work, check, child_pid, main
+from slow import SLOW
 from frames import GREETING, Frames as Known, framed, pack, split
 
 SILENT = 10000
@@ -184,7 +185,7 @@ class Target:
 
     def stop(self):
         self.running.process.send_signal(signal.SIGTERM)
-        limit = time.monotonic() + 30
+        limit = time.monotonic() + 30 * SLOW
         while self.running.process.poll() is None and time.monotonic() < limit:
             self.running.pump(0.1)
         self.running.process.wait(timeout=1)
@@ -357,7 +358,7 @@ def case_reconnects():
         come_and_go(100)
         before = target.costs()
         come_and_go(1000)
-        limit = time.monotonic() + 15
+        limit = time.monotonic() + 15 * SLOW
         while target.costs()[0] > before[0] and time.monotonic() < limit:
             hold(target, 1, "a thousand that came and went")
         after = target.costs()

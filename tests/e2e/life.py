@@ -11,9 +11,9 @@ import time
 
 import e2e
 from e2e import DEADLINE, WEFT, Failed, Watched, Work, check, check_report, child_pid
+from slow import SLOW, brief
 
-BRIEF = ("timeouts: {lease: 1s, heartbeat: 150ms, round: 20s, quiesce: 5s, flip: 5s, join: 30s, connect: 10s, "
-         "reconnect: 60s, repeat: 300ms}\n")
+BRIEF = brief(quiesce=5, join=30, reconnect=60)
 JOURNAL_FULL = 2000  # bytes: enough for the start and a few versions
 SMALL = {"train": "megatron:tp=2", "infer": "vllm:tp=2"}
 
@@ -106,7 +106,7 @@ class Server:
 
 def kill(server):
     server.kill()
-    server.communicate(timeout=30)
+    server.communicate(timeout=30 * SLOW)
 
 
 def case_by_hand():
@@ -118,7 +118,7 @@ def case_by_hand():
                                extra=BRIEF + f'server: {{address: "{hand.address}"}}\n'))
         job.until(r"version 3 of \d+ committed")
         second = hand.start()
-        _, says = second.communicate(timeout=30)
+        _, says = second.communicate(timeout=30 * SLOW)
         check(second.returncode == 1 and f"is in use by process {server.pid}" in says, "a second server is refused", says)
 
         def goes_on(what):
@@ -138,7 +138,7 @@ def case_by_hand():
         kill(server)
         shutil.rmtree(hand.journal)
         server = hand.start()
-        _, says = server.communicate(timeout=30)
+        _, says = server.communicate(timeout=30 * SLOW)
         check(server.returncode == 1 and "of which this one has no record: start the server with --recover" in says,
               "a server without record stops", says)
         server = hand.up("--recover")
@@ -152,7 +152,7 @@ def case_by_hand():
         check_order(report, rebuilt=True)
         check(sum(v["elements_wrong"] + v["torn_reads"] for v in report["versions"]) == 0, "nothing is wrong or torn")
         server.send_signal(signal.SIGTERM)
-        server.communicate(timeout=30)
+        server.communicate(timeout=30 * SLOW)
 
 
 def case_full_disk():
@@ -163,7 +163,7 @@ def case_full_disk():
         hand = Server(work, work.job(**SMALL, versions=12, extra=BRIEF))
         server = hand.up(preexec_fn=limited)
         job = Watched(work.job(**SMALL, versions=12, name="joins", extra=BRIEF + f'server: {{address: "{hand.address}"}}\n'))
-        limit = time.monotonic() + 30
+        limit = time.monotonic() + 30 * SLOW
         while server.poll() is None and time.monotonic() < limit:
             job.pump(0.1)
         _, says = server.communicate(timeout=1)
@@ -172,7 +172,7 @@ def case_full_disk():
         check(len(before) < 12, "it stopped on the way", before)
         server = hand.up()
         status, report = job.end()
-        server.communicate(timeout=30)
+        server.communicate(timeout=30 * SLOW)
         check(status == 0, "exit status 0", job.text[-3000:])
         check_report(report, 12)
         check_order(report)
@@ -185,7 +185,7 @@ def case_paused():
         job.until(r"version 2 of \d+ committed")
         pid = child_pid(job.process.pid, "server")
         os.kill(pid, signal.SIGSTOP)
-        limit = time.monotonic() + 2.5
+        limit = time.monotonic() + 2.5 * SLOW
         while time.monotonic() < limit:
             job.pump(0.1)
         os.kill(pid, signal.SIGCONT)

@@ -6,6 +6,7 @@ Each case is a function named case_*. Those over UCX are skipped (exit 77) where
 import sys
 
 from e2e import LLAMA, QWEN, Work, check, kill_case, main, run, weft
+from slow import SLOW
 
 UCX = "transport: {prefer: ucx, ucx: {TLS: tcp}}\n"
 
@@ -55,7 +56,7 @@ def case_faults():
                 ("drop", "at: 2", 1, "did not reach infer rank"))
         for kind, more, aborts, says in rows:
             more = more if "at:" in more else more + ", at: 2"
-            job = work.job(name=kind, extra=f"faults: [{{kind: {kind}, {more}, ranks: [0]}}]\ntimeouts: {{round: 2s}}\n")
+            job = work.job(name=kind, extra=f"faults: [{{kind: {kind}, {more}, ranks: [0]}}]\ntimeouts: {{round: {3 * SLOW}s}}\n")
             status, report, text = run(job, "--quiet")
             aborted = [v for v in report["versions"] if v["state"] == "aborted"]
             check(status == 0 and whole(report), f"{kind}: the job ends well", text)

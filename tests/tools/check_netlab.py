@@ -13,6 +13,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../e2e"))
+from slow import SLOW  # noqa: E402 (its folder was not on the path before)
+
 WEFT = os.path.abspath(sys.argv[1])
 NETLAB = os.path.abspath("tools/netlab")
 
@@ -91,7 +94,7 @@ def make_job(folder, model, infer):
     with open(path, "w") as out:
         out.write(f'job: netlab-{os.getpid()}\nmodel: {model}\ntrain: {{spec: "megatron:pp=2"}}\ninfer: {{spec: "{infer}"}}\n'
                   "run: {versions: 3, readers: false}\n"
-                  "timeouts: {lease: 1s, heartbeat: 200ms, round: 20s, connect: 10s, join: 30s, repeat: 300ms}\n")
+                  f"timeouts: {{lease: {SLOW}s, heartbeat: 200ms, round: 20s, connect: 10s, join: 30s, repeat: 300ms}}\n")
     return path
 
 
