@@ -145,13 +145,21 @@ static inline uint32_t narrowed(enum wf_quant_format format, uint32_t bits)
                                            : wf_bf16_of_f32_bits(bits);
 }
 
-static inline uint32_t largest(enum wf_quant_format format, const struct wf_quant_block *block,
-                               uint32_t limit)
+/* Columns of the block that begins at `first`. */
+static inline uint64_t block_end(const struct wf_quant_strip *strip, uint64_t first)
+{
+    uint64_t left = strip->columns - first;
+    return first + (left < strip->block_columns ? left : strip->block_columns);
+}
+
+/* Of the magnitudes up to `limit` in columns [first, end). */
+static inline uint32_t largest(enum wf_quant_format format, const struct wf_quant_strip *strip,
+                               uint64_t first, uint64_t end, uint32_t limit)
 {
     uint32_t amax = 0;
-    for (uint64_t row = 0; row < block->rows; row++) {
-        const char *at = block->src + row * block->src_row_bytes;
-        for (uint64_t i = 0; i < block->columns; i++) {
+    for (uint64_t row = 0; row < strip->rows; row++) {
+        const char *at = strip->src + row * strip->src_row_bytes;
+        for (uint64_t i = first; i < end; i++) {
             uint32_t bits =
                 load_bits(format, at + i * formats[format].bytes) & magnitude_mask(format);
             amax = bits > amax && bits <= limit ? bits : amax;
@@ -160,58 +168,77 @@ static inline uint32_t largest(enum wf_quant_format format, const struct wf_quan
     return amax;
 }
 
+static inline void find_amax(enum wf_quant_format format, const struct wf_quant_strip *strip,
+                             uint32_t *amax_out)
+{
+    for (uint64_t first = 0; first < strip->columns; first += strip->block_columns) {
+        *amax_out++ = largest(format, strip, first, block_end(strip, first), UINT32_MAX);
+    }
+}
+
 /* Signs are set aside: rounding is the same on both sides of zero, and a NaN made by arithmetic has
  * a sign that depends on the processor. */
-static inline void make_codes(enum wf_quant_format format, enum wf_quant_act act,
-                              const struct wf_quant_block *block)
+static inline uint8_t code_of(enum wf_quant_format format, enum wf_quant_act act, uint32_t bits,
+                              float factor)
 {
-    uint32_t sign = magnitude_mask(format) + 1;
-    for (uint64_t row = 0; row < block->rows; row++) {
-        const char *from = block->src + row * block->src_row_bytes;
-        uint8_t *to = (uint8_t *)block->dst + row * block->dst_row_bytes;
-        for (uint64_t i = 0; i < block->columns; i++) {
-            uint32_t bits = load_bits(format, from + i * formats[format].bytes);
-            float value = wf_f32_of_bits(widened(format, bits & ~sign));
-            float scaled =
-                act == WF_QUANT_ACT_multiply ? value * block->factor : value / block->factor;
-            uint32_t scaled_bits = wf_bits_of_f32(scaled) & 0x7fffffffu;
-            if (act == WF_QUANT_ACT_divide_narrow) {
-                scaled_bits = widened(format, narrowed(format, scaled_bits)) & 0x7fffffffu;
+    uint32_t sign = bits & (magnitude_mask(format) + 1);
+    float value = wf_f32_of_bits(widened(format, bits ^ sign));
+    float scaled = act == WF_QUANT_ACT_multiply ? value * factor : value / factor;
+    uint32_t scaled_bits = wf_bits_of_f32(scaled) & 0x7fffffffu;
+    if (act == WF_QUANT_ACT_divide_narrow) {
+        scaled_bits = widened(format, narrowed(format, scaled_bits)) & 0x7fffffffu;
+    }
+    return (uint8_t)(wf_e4m3_of_f32_bits(scaled_bits, false) | (sign != 0 ? 0x80 : 0));
+}
+
+static inline void make_codes(enum wf_quant_format format, enum wf_quant_act act,
+                              const struct wf_quant_strip *strip)
+{
+    for (uint64_t row = 0; row < strip->rows; row++) {
+        const char *from = strip->src + row * strip->src_row_bytes;
+        uint8_t *to = (uint8_t *)strip->dst + row * strip->dst_row_bytes;
+        const float *factor = strip->factors;
+        for (uint64_t i = 0; i < strip->columns; factor++) {
+            for (uint64_t end = block_end(strip, i); i < end; i++) {
+                uint32_t bits = load_bits(format, from + i * formats[format].bytes);
+                to[i] = code_of(format, act, bits, *factor);
             }
-            to[i] = (uint8_t)(wf_e4m3_of_f32_bits(scaled_bits, false) | (bits & sign ? 0x80 : 0));
         }
     }
 }
 
-static inline void make_values(enum wf_quant_format format, const struct wf_quant_block *block)
+static inline void make_values(enum wf_quant_format format, const struct wf_quant_strip *strip)
 {
-    for (uint64_t row = 0; row < block->rows; row++) {
-        const uint8_t *from = (const uint8_t *)block->src + row * block->src_row_bytes;
-        char *to = block->dst + row * block->dst_row_bytes;
-        for (uint64_t i = 0; i < block->columns; i++) {
-            float value = wf_f32_of_bits(wf_f32_bits_of_e4m3(from[i])) * block->factor;
-            uint32_t bits = value != value ? 0x7fc00000u : wf_bits_of_f32(value);
-            store_bits(format, to + i * formats[format].bytes, narrowed(format, bits));
+    for (uint64_t row = 0; row < strip->rows; row++) {
+        const uint8_t *from = (const uint8_t *)strip->src + row * strip->src_row_bytes;
+        char *to = strip->dst + row * strip->dst_row_bytes;
+        const float *factor = strip->factors;
+        for (uint64_t i = 0; i < strip->columns; factor++) {
+            for (uint64_t end = block_end(strip, i); i < end; i++) {
+                float value = wf_f32_of_bits(wf_f32_bits_of_e4m3(from[i])) * *factor;
+                uint32_t bits = value != value ? 0x7fc00000u : wf_bits_of_f32(value);
+                store_bits(format, to + i * formats[format].bytes, narrowed(format, bits));
+            }
         }
     }
 }
 
 #define CODES(format, act)                                                 \
-    static void codes_##format##_##act(const struct wf_quant_block *block) \
+    static void codes_##format##_##act(const struct wf_quant_strip *strip) \
     {                                                                      \
-        make_codes(WF_QUANT_FORMAT_##format, WF_QUANT_ACT_##act, block);   \
+        make_codes(WF_QUANT_FORMAT_##format, WF_QUANT_ACT_##act, strip);   \
     }
-#define KERNELS(format, dtype)                                        \
-    static uint32_t amax_##format(const struct wf_quant_block *block) \
-    {                                                                 \
-        return largest(WF_QUANT_FORMAT_##format, block, UINT32_MAX);  \
-    }                                                                 \
-    CODES(format, multiply)                                           \
-    CODES(format, divide)                                             \
-    CODES(format, divide_narrow)                                      \
-    static void values_##format(const struct wf_quant_block *block)   \
-    {                                                                 \
-        make_values(WF_QUANT_FORMAT_##format, block);                 \
+#define KERNELS(format, dtype)                                                        \
+    static void amax_##format(const struct wf_quant_strip *strip, uint32_t *amax_out) \
+    {                                                                                 \
+        find_amax(WF_QUANT_FORMAT_##format, strip, amax_out);                         \
+    }                                                                                 \
+    CODES(format, multiply)                                                           \
+    CODES(format, divide)                                                             \
+    CODES(format, divide_narrow)                                                      \
+    static void values_##format(const struct wf_quant_strip *strip)                   \
+    {                                                                                 \
+        make_values(WF_QUANT_FORMAT_##format, strip);                                 \
     }
 WF_QUANT_FORMAT_MAP(KERNELS)
 #undef KERNELS
@@ -257,35 +284,47 @@ static enum wf_quant_format format_of(enum wf_dtype dtype)
     return WF_QUANT_FORMAT_COUNT;
 }
 
-/* Two matrices of one shape, cut into blocks alike. */
+enum {
+    /* Results below this are likely to be read from the caches soon. */
+    STREAM_BYTES = 4 << 20,
+    /* A strip is looked at twice, while the next one is on its way: both should fit the second
+     * cache. */
+    STRIP_BYTES = 256 << 10,
+    STRIP_BLOCKS = 64,
+    /* Where rows are read once, one after another (casts_x86.c). */
+    AHEAD_BYTES = 8192,
+};
+
+/* Two matrices of one shape, cut into blocks alike, and those gathered into strips. */
 struct walk {
     const char *src;
     char *dst;
     uint64_t rows, columns, src_row_bytes, dst_row_bytes, src_bytes, dst_bytes;
-    uint64_t block_rows, block_columns; /* at least 1 */
+    uint64_t block_rows, block_columns, strip_columns;
 };
-
-static void walk_cut(struct walk *walk, enum wf_quant rule)
-{
-    const struct quant_rule *form = rule_of(rule);
-    WF_ASSERT(form->block_rows != 0 || rule == WF_QUANT_TENSOR || rule == WF_QUANT_TENSOR_BF16);
-    walk->block_rows = form->block_rows != 0 ? form->block_rows : walk->rows;
-    walk->block_columns = form->block_columns != 0 ? form->block_columns : walk->columns;
-}
-
-/* Results below this are likely to be read from the caches soon. */
-enum { STREAM_BYTES = 4 << 20 };
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
 
-/* Bytes from a block's values to those of the next one: in its row of blocks, or the next. */
+/* As many blocks a strip as STRIP_BYTES of the source hold, or all if each is looked at once. */
+static void walk_cut(struct walk *walk, enum wf_quant rule, bool once)
+{
+    const struct quant_rule *form = rule_of(rule);
+    WF_ASSERT(form->block_rows != 0 || rule == WF_QUANT_TENSOR || rule == WF_QUANT_TENSOR_BF16);
+    walk->block_rows = form->block_rows != 0 ? form->block_rows : walk->rows;
+    walk->block_columns = form->block_columns != 0 ? form->block_columns : walk->columns;
+    uint64_t block_bytes = walk->block_rows * walk->block_columns * walk->src_bytes + 1;
+    uint64_t blocks = least(STRIP_BYTES / block_bytes, STRIP_BLOCKS);
+    walk->strip_columns = once ? walk->columns : walk->block_columns * (blocks > 0 ? blocks : 1);
+}
+
+/* Bytes from a strip's values to those of the next one: in its rows, or below. */
 static int64_t ahead_of(const struct walk *walk, uint64_t row, uint64_t column)
 {
-    if (column + walk->block_columns < walk->columns) {
-        return (int64_t)(walk->block_columns * walk->src_bytes);
+    if (column + walk->strip_columns < walk->columns) {
+        return (int64_t)(walk->strip_columns * walk->src_bytes);
     }
     if (row + walk->block_rows < walk->rows) {
         return (int64_t)(walk->block_rows * walk->src_row_bytes - column * walk->src_bytes);
@@ -293,13 +332,14 @@ static int64_t ahead_of(const struct walk *walk, uint64_t row, uint64_t column)
     return 0;
 }
 
-static struct wf_quant_block block_at(const struct walk *walk, uint64_t row, uint64_t column)
+static struct wf_quant_strip strip_at(const struct walk *walk, uint64_t row, uint64_t column)
 {
-    return (struct wf_quant_block){
+    return (struct wf_quant_strip){
         .src = walk->src + row * walk->src_row_bytes + column * walk->src_bytes,
         .dst = walk->dst + row * walk->dst_row_bytes + column * walk->dst_bytes,
         .rows = least(walk->block_rows, walk->rows - row),
-        .columns = least(walk->block_columns, walk->columns - column),
+        .columns = least(walk->strip_columns, walk->columns - column),
+        .block_columns = walk->block_columns,
         .src_row_bytes = walk->src_row_bytes,
         .dst_row_bytes = walk->dst_row_bytes,
         .ahead_bytes = ahead_of(walk, row, column),
@@ -307,14 +347,21 @@ static struct wf_quant_block block_at(const struct walk *walk, uint64_t row, uin
 }
 
 /* Producers do not let NaN count; it is rare enough to look again. */
-static float amax_of(const struct wf_quant_kernels *kernels, enum wf_quant_format format,
-                     const struct wf_quant_block *block)
+static void make_scales(const struct wf_quant_kernels *kernels, const struct quant_rule *form,
+                        enum wf_quant_format format, const struct wf_quant_strip *strip,
+                        float *scales, float factors_out[STRIP_BLOCKS])
 {
-    uint32_t bits = kernels->amax[format](block);
-    if (bits > formats[format].infinity) {
-        bits = largest(format, block, formats[format].infinity);
+    uint32_t amax[STRIP_BLOCKS];
+    kernels->amax[format](strip, amax);
+    uint32_t block = 0;
+    for (uint64_t first = 0; first < strip->columns; first += strip->block_columns, block++) {
+        uint32_t infinity = formats[format].infinity;
+        if (amax[block] > infinity) {
+            amax[block] = largest(format, strip, first, block_end(strip, first), infinity);
+        }
+        float widest = wf_f32_of_bits(widened(format, amax[block]));
+        scales[block] = scale_of(form, widest, &factors_out[block]);
     }
-    return wf_f32_of_bits(widened(format, bits));
 }
 
 void wf_quantise_by(const struct wf_quant_kernels *kernels, enum wf_quant rule,
@@ -331,13 +378,16 @@ void wf_quantise_by(const struct wf_quant_kernels *kernels, enum wf_quant rule,
                         .dst_row_bytes = code_stride,
                         .src_bytes = formats[format].bytes,
                         .dst_bytes = 1};
-    walk_cut(&walk, rule);
+    walk_cut(&walk, rule, false);
     for (uint64_t row = 0; row < walk.rows; row += walk.block_rows) {
         float *scale = scales + row / walk.block_rows * scale_stride;
-        for (uint64_t column = 0; column < walk.columns; column += walk.block_columns) {
-            struct wf_quant_block block = block_at(&walk, row, column);
-            *scale++ = scale_of(form, amax_of(kernels, format, &block), &block.factor);
-            kernels->codes[format][form->act](&block);
+        for (uint64_t column = 0; column < walk.columns; column += walk.strip_columns) {
+            struct wf_quant_strip strip = strip_at(&walk, row, column);
+            float factors[STRIP_BLOCKS];
+            make_scales(kernels, form, format, &strip, scale + column / walk.block_columns,
+                        factors);
+            strip.factors = factors;
+            kernels->codes[format][form->act](&strip);
         }
     }
     wf_cast_fence();
@@ -357,14 +407,12 @@ void wf_dequantise_by(const struct wf_quant_kernels *kernels, enum wf_quant rule
                         .dst_row_bytes = dst_row_bytes,
                         .src_bytes = 1,
                         .dst_bytes = formats[format].bytes};
-    walk_cut(&walk, rule);
-    for (uint64_t row = 0; row < walk.rows; row += walk.block_rows) {
-        const float *scale = scales + row / walk.block_rows * scale_stride;
-        for (uint64_t column = 0; column < walk.columns; column += walk.block_columns) {
-            struct wf_quant_block block = block_at(&walk, row, column);
-            block.factor = *scale++;
-            kernels->values[format](&block);
-        }
+    walk_cut(&walk, rule, true);
+    for (uint64_t row = 0; columns > 0 && row < walk.rows; row += walk.block_rows) {
+        struct wf_quant_strip strip = strip_at(&walk, row, 0);
+        strip.factors = scales + row / walk.block_rows * scale_stride;
+        strip.ahead_bytes = AHEAD_BYTES;
+        kernels->values[format](&strip);
     }
     wf_cast_fence();
 }

@@ -1,7 +1,7 @@
 /* quant_kernels.h - the paths behind quant.h, one table of pointers each. Private to quant*.c.
  *
- * quant.c walks over the blocks of a matrix and knows the rules; a kernel sees one block and does
- * arithmetic. A further instruction set (simd.h) is one more file with one more table.
+ * quant.c walks over the blocks of a matrix and knows the rules; a kernel does arithmetic on a few
+ * blocks. A further instruction set (simd.h) is one more file with one more table.
  */
 #ifndef WEFT_MODELS_QUANT_KERNELS_H
 #define WEFT_MODELS_QUANT_KERNELS_H
@@ -38,22 +38,24 @@ enum wf_quant_act {
         WF_QUANT_ACT_COUNT
 };
 
-/* One block: values of a matrix and their codes, or codes and the values made of them. */
-struct wf_quant_block {
+/* Blocks beside each other: values of a matrix and their codes, or codes and the values made of
+ * them. The last block may have fewer columns. */
+struct wf_quant_strip {
     const char *src;
     char *dst;
-    uint64_t rows, columns;
+    uint64_t rows, columns, block_columns;
     uint64_t src_row_bytes, dst_row_bytes;
-    float factor;
-    /* While at `src`, lines this far on are fetched towards the core: the block after this one. 0:
+    const float *factors; /* of each block */
+    /* While at `src`, lines this far on are fetched towards the core: the strip after this one. 0:
      * there is none. */
     int64_t ahead_bytes;
     bool streaming; /* store past the caches, where dst is aligned for it */
 };
 
-/* The largest magnitude as the bits of the matrix's dtype, NaN counted as larger than infinity. */
-typedef uint32_t wf_quant_amax_t(const struct wf_quant_block *block);
-typedef void wf_quant_convert_t(const struct wf_quant_block *block);
+/* The largest magnitude of each block as the bits of the matrix's dtype, NaN counted as larger than
+ * infinity. */
+typedef void wf_quant_amax_t(const struct wf_quant_strip *strip, uint32_t *amax_out);
+typedef void wf_quant_convert_t(const struct wf_quant_strip *strip);
 
 struct wf_quant_kernels {
     wf_quant_amax_t *amax[WF_QUANT_FORMAT_COUNT];

@@ -1,4 +1,4 @@
-/* quant_x86.c - blocks into codes and back with AVX2 + F16C and with AVX-512 (F, BW, VL).
+/* quant_x86.c - strips of blocks into codes and back with AVX2 + F16C and with AVX-512 (F, BW, VL).
  *
  * As in casts_x86.c, each instruction set has a loop or two, of which the compiler makes a kernel
  * per format and arithmetic. Rows have a tail: under masks with AVX-512, by the reference with
@@ -9,77 +9,108 @@
 
 #if defined(__x86_64__)
 
-/* A block moves past the caches if each of its rows begins where such stores must. */
-INLINE bool may_stream(const struct wf_quant_block *block)
+/* A strip moves past the caches if all its blocks begin where such stores must. */
+INLINE bool may_stream(const struct wf_quant_strip *strip)
 {
-    return block->streaming && ((uintptr_t)block->dst | block->dst_row_bytes) % VECTOR == 0;
+    bool one = strip->block_columns >= strip->columns;
+    return strip->streaming && (one || strip->block_columns % VECTOR == 0) &&
+           ((uintptr_t)strip->dst | strip->dst_row_bytes) % VECTOR == 0;
 }
 
-/* Lines of the block after this one, as many as `bytes` at `at` have. */
-INLINE void fetch_ahead(const struct wf_quant_block *block, const char *at, size_t bytes)
+/* Lines of the strip after this one, as many as `bytes` at `at` have. */
+INLINE void fetch_ahead(const struct wf_quant_strip *strip, const char *at, size_t bytes)
 {
-    if (block->ahead_bytes != 0) {
+    if (strip->ahead_bytes != 0) {
         for (size_t line = 0; line < bytes; line += 64) {
-            _mm_prefetch(at + block->ahead_bytes + (int64_t)line, _MM_HINT_T0);
+            _mm_prefetch(at + strip->ahead_bytes + (int64_t)line, _MM_HINT_T1);
         }
     }
 }
 
-/* The rest of a block's columns, from `first` on, by the reference. */
-INLINE struct wf_quant_block rest_of(const struct wf_quant_block *block, uint64_t first,
-                                     size_t src_bytes, size_t dst_bytes)
+/* Columns of the block that begins at `first`. */
+INLINE uint64_t width_of(const struct wf_quant_strip *strip, uint64_t first)
 {
-    struct wf_quant_block rest = *block;
+    uint64_t left = strip->columns - first;
+    return left < strip->block_columns ? left : strip->block_columns;
+}
+
+/* What is left of a block in columns [first, end), as a strip for the reference. */
+INLINE struct wf_quant_strip rest_of(const struct wf_quant_strip *strip, uint64_t first,
+                                     uint64_t end, size_t src_bytes)
+{
+    struct wf_quant_strip rest = *strip;
     rest.src += first * src_bytes;
-    rest.dst += first * dst_bytes;
-    rest.columns -= first;
+    rest.columns = rest.block_columns = end - first;
     return rest;
+}
+
+/* The same of one row, to be converted. */
+INLINE struct wf_quant_strip rest_of_row(const struct wf_quant_strip *strip, const char *src,
+                                         char *dst, uint64_t columns, const float *factor)
+{
+    return (struct wf_quant_strip){.src = src,
+                                   .dst = dst,
+                                   .rows = 1,
+                                   .columns = columns,
+                                   .block_columns = columns,
+                                   .src_row_bytes = strip->src_row_bytes,
+                                   .dst_row_bytes = strip->dst_row_bytes,
+                                   .factors = factor};
 }
 
 /* --- AVX-512 --------------------------------------------------------------------------------- */
 
 enum { STEP512 = 64 /* elements: as many codes as a vector has */ };
 
-AVX512 INLINE uint32_t amax_wide_512(const struct wf_quant_block *block)
+AVX512 INLINE __m512i masked_load_512(bool wide, const char *at, uint64_t count)
 {
-    __m512i mask = _mm512_set1_epi32(0x7fffffff), most = _mm512_setzero_si512(), other = most;
-    for (uint64_t row = 0; row < block->rows; row++) {
-        const char *at = block->src + row * block->src_row_bytes;
-        uint64_t i = 0;
-        for (; i + 32 <= block->columns; i += 32, at += 128) {
-            most = _mm512_max_epu32(most, _mm512_and_si512(_mm512_loadu_si512(at), mask));
-            other = _mm512_max_epu32(other, _mm512_and_si512(_mm512_loadu_si512(at + 64), mask));
-        }
-        for (; i < block->columns; i += 16, at += 64) {
-            uint64_t left = block->columns - i;
-            __mmask16 some = (__mmask16)(left >= 16 ? 0xffff : (1u << left) - 1);
-            most =
-                _mm512_max_epu32(most, _mm512_and_si512(_mm512_maskz_loadu_epi32(some, at), mask));
-        }
-    }
-    return _mm512_reduce_max_epu32(_mm512_max_epu32(most, other));
+    return wide ? _mm512_maskz_loadu_epi32((__mmask16)((1u << count) - 1), at)
+                : _mm512_maskz_loadu_epi16((__mmask32)((1u << count) - 1), at);
 }
 
-AVX512 INLINE uint32_t amax_half_512(const struct wf_quant_block *block)
+AVX512 INLINE __m512i more_of_512(bool wide, __m512i most, __m512i bits)
 {
-    __m512i mask = _mm512_set1_epi16(0x7fff), most = _mm512_setzero_si512(), other = most;
-    for (uint64_t row = 0; row < block->rows; row++) {
-        const char *at = block->src + row * block->src_row_bytes;
-        uint64_t i = 0;
-        for (; i + 64 <= block->columns; i += 64, at += 128) {
-            most = _mm512_max_epu16(most, _mm512_and_si512(_mm512_loadu_si512(at), mask));
-            other = _mm512_max_epu16(other, _mm512_and_si512(_mm512_loadu_si512(at + 64), mask));
+    return wide ? _mm512_max_epu32(most, _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff)))
+                : _mm512_max_epu16(most, _mm512_and_si512(bits, _mm512_set1_epi16(0x7fff)));
+}
+
+/* The largest magnitude of `columns` columns from `src` on. */
+AVX512 INLINE uint32_t block_amax_512(bool wide, const struct wf_quant_strip *strip,
+                                      const char *src, uint64_t columns)
+{
+    uint64_t step = wide ? 16 : 32;
+    __m512i most = _mm512_setzero_si512(), other = most;
+    for (uint64_t row = 0; row < strip->rows; row++) {
+        const char *at = src + row * strip->src_row_bytes;
+        uint64_t left = columns;
+        for (; left >= 2 * step; left -= 2 * step, at += 128) {
+            most = more_of_512(wide, most, _mm512_loadu_si512(at));
+            other = more_of_512(wide, other, _mm512_loadu_si512(at + 64));
         }
-        for (; i < block->columns; i += 32, at += 64) {
-            uint64_t left = block->columns - i;
-            __mmask32 some = left >= 32 ? 0xffffffffu : (1u << left) - 1;
-            most =
-                _mm512_max_epu16(most, _mm512_and_si512(_mm512_maskz_loadu_epi16(some, at), mask));
+        if (left >= step) {
+            most = more_of_512(wide, most, _mm512_loadu_si512(at));
+            left -= step;
+            at += 64;
         }
+        if (left > 0) {
+            other = more_of_512(wide, other, masked_load_512(wide, at, left));
+        }
+    }
+    if (wide) {
+        return _mm512_reduce_max_epu32(_mm512_max_epu32(most, other));
     }
     most = _mm512_max_epu16(most, other);
     return _mm512_reduce_max_epu32(_mm512_max_epu32(
         _mm512_and_si512(most, _mm512_set1_epi32(0xffff)), _mm512_srli_epi32(most, 16)));
+}
+
+AVX512 INLINE void amax512(enum wf_dtype from, const struct wf_quant_strip *strip,
+                           uint32_t *amax_out)
+{
+    for (uint64_t first = 0; first < strip->columns; first += strip->block_columns) {
+        *amax_out++ = block_amax_512(from == WF_DTYPE_F32, strip,
+                                     strip->src + first * size_of(from), width_of(strip, first));
+    }
 }
 
 /* Elements 16 * part and on of a step; those outside `some` are 0. */
@@ -126,47 +157,63 @@ AVX512 INLINE __m512i step_of512(enum wf_dtype from, enum wf_quant_act act, cons
 }
 
 AVX512 INLINE void codes512(enum wf_dtype from, enum wf_quant_act act,
-                            const struct wf_quant_block *block, bool streaming)
+                            const struct wf_quant_strip *strip, bool streaming)
 {
-    __m512 factor = _mm512_set1_ps(block->factor);
     size_t step_bytes = STEP512 * size_of(from);
-    for (uint64_t row = 0; row < block->rows; row++) {
-        const char *src = block->src + row * block->src_row_bytes;
-        char *dst = block->dst + row * block->dst_row_bytes;
-        uint64_t i = 0;
-        for (; i + STEP512 <= block->columns; i += STEP512, src += step_bytes) {
-            fetch_ahead(block, src, step_bytes);
-            put512(dst + i, step_of512(from, act, src, factor, ~(__mmask64)0), streaming);
-        }
-        if (i < block->columns) {
-            __mmask64 some = ((__mmask64)1 << (block->columns - i)) - 1;
-            _mm512_mask_storeu_epi8(dst + i, some, step_of512(from, act, src, factor, some));
+    for (uint64_t row = 0; row < strip->rows; row++) {
+        const char *src = strip->src + row * strip->src_row_bytes;
+        char *dst = strip->dst + row * strip->dst_row_bytes;
+        const float *factor = strip->factors;
+        for (uint64_t first = 0; first < strip->columns; first += strip->block_columns) {
+            __m512 by = _mm512_set1_ps(*factor++);
+            uint64_t left = width_of(strip, first);
+            for (; left >= STEP512; left -= STEP512, src += step_bytes, dst += STEP512) {
+                fetch_ahead(strip, src, step_bytes);
+                put512(dst, step_of512(from, act, src, by, ~(__mmask64)0), streaming);
+            }
+            __mmask64 some = ((__mmask64)1 << left) - 1;
+            if (left > 0) {
+                _mm512_mask_storeu_epi8(dst, some, step_of512(from, act, src, by, some));
+            }
+            src += left * size_of(from);
+            dst += left;
         }
     }
 }
 
-AVX512 INLINE void values512(enum wf_dtype to, wf_quant_convert_t *reference,
-                             const struct wf_quant_block *block, bool streaming)
+AVX512 INLINE __m512 value_of512(__m512 code, __m512 factor)
 {
-    __m512 factor = _mm512_set1_ps(block->factor), nan = _mm512_set1_ps(__builtin_nanf(""));
-    uint64_t whole = block->columns / 32 * 32;
-    for (uint64_t row = 0; row < block->rows; row++) {
-        const char *src = block->src + row * block->src_row_bytes;
-        char *dst = block->dst + row * block->dst_row_bytes;
-        for (uint64_t i = 0; i < whole; i += 32) {
-            fetch_ahead(block, src + i, 32);
-            struct block512 values = load_e4m3_512(src + i);
-            values.low = _mm512_mul_ps(values.low, factor);
-            values.high = _mm512_mul_ps(values.high, factor);
-            values.low = _mm512_mask_mov_ps(
-                values.low, _mm512_cmp_ps_mask(values.low, values.low, _CMP_UNORD_Q), nan);
-            values.high = _mm512_mask_mov_ps(
-                values.high, _mm512_cmp_ps_mask(values.high, values.high, _CMP_UNORD_Q), nan);
-            store512(to, false, dst + i * size_of(to), values, streaming);
+    __m512 value = _mm512_mul_ps(code, factor);
+    return _mm512_mask_mov_ps(value, _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q),
+                              _mm512_set1_ps(__builtin_nanf("")));
+}
+
+AVX512 INLINE void values512(enum wf_dtype to, wf_quant_convert_t *reference,
+                             const struct wf_quant_strip *strip, bool streaming)
+{
+    for (uint64_t row = 0; row < strip->rows; row++) {
+        const char *src = strip->src + row * strip->src_row_bytes;
+        char *dst = strip->dst + row * strip->dst_row_bytes;
+        const float *factor = strip->factors;
+        for (uint64_t first = 0; first < strip->columns; first += strip->block_columns) {
+            __m512 by = _mm512_set1_ps(*factor);
+            uint64_t left = width_of(strip, first);
+            for (; left >= 32; left -= 32, src += 32, dst += 32 * size_of(to)) {
+                fetch_ahead(strip, src, 32);
+                struct block512 values = load_e4m3_512(src);
+                values.low = value_of512(values.low, by);
+                values.high = value_of512(values.high, by);
+                store512(to, false, dst, values, streaming);
+            }
+            if (left > 0) {
+                struct wf_quant_strip rest = rest_of_row(strip, src, dst, left, factor);
+                reference(&rest);
+            }
+            src += left;
+            dst += left * size_of(to);
+            factor++;
         }
     }
-    struct wf_quant_block rest = rest_of(block, whole, 1, size_of(to));
-    reference(&rest);
 }
 
 /* --- AVX2 ------------------------------------------------------------------------------------ */
@@ -182,27 +229,40 @@ AVX2 INLINE uint32_t most_of256(__m256i most)
     return (uint32_t)_mm_cvtsi128_si32(four);
 }
 
-AVX2 INLINE uint32_t amax256(enum wf_dtype from, wf_quant_amax_t *reference,
-                             const struct wf_quant_block *block)
+AVX2 INLINE uint32_t block_amax_256(bool wide, const struct wf_quant_strip *strip, const char *src,
+                                    uint64_t vectors)
 {
-    bool wide = from == WF_DTYPE_F32;
     __m256i mask = wide ? _mm256_set1_epi32(0x7fffffff) : _mm256_set1_epi16(0x7fff);
     __m256i most = _mm256_setzero_si256();
-    uint64_t step = 32 / size_of(from), whole = block->columns / step * step;
-    for (uint64_t row = 0; row < block->rows; row++) {
-        const char *at = block->src + row * block->src_row_bytes;
-        for (uint64_t i = 0; i < whole; i += step, at += 32) {
+    for (uint64_t row = 0; row < strip->rows; row++) {
+        const char *at = src + row * strip->src_row_bytes;
+        for (uint64_t i = 0; i < vectors; i++, at += 32) {
             __m256i bits = _mm256_and_si256(_mm256_loadu_si256((const void *)at), mask);
             most = wide ? _mm256_max_epu32(most, bits) : _mm256_max_epu16(most, bits);
         }
     }
-    if (!wide) {
-        most = _mm256_max_epu32(_mm256_and_si256(most, _mm256_set1_epi32(0xffff)),
-                                _mm256_srli_epi32(most, 16));
+    return most_of256(wide ? most
+                           : _mm256_max_epu32(_mm256_and_si256(most, _mm256_set1_epi32(0xffff)),
+                                              _mm256_srli_epi32(most, 16)));
+}
+
+AVX2 INLINE void amax256(enum wf_dtype from, wf_quant_amax_t *reference,
+                         const struct wf_quant_strip *strip, uint32_t *amax_out)
+{
+    uint64_t step = 32 / size_of(from);
+    for (uint64_t first = 0; first < strip->columns; first += strip->block_columns) {
+        uint64_t width = width_of(strip, first), whole = width / step * step;
+        uint32_t amax = block_amax_256(from == WF_DTYPE_F32, strip,
+                                       strip->src + first * size_of(from), width / step);
+        if (whole < width) {
+            struct wf_quant_strip rest =
+                rest_of(strip, first + whole, first + width, size_of(from));
+            uint32_t rest_amax;
+            reference(&rest, &rest_amax);
+            amax = amax > rest_amax ? amax : rest_amax;
+        }
+        *amax_out++ = amax;
     }
-    struct wf_quant_block rest = rest_of(block, whole, size_of(from), 0);
-    uint32_t amax = most_of256(most), rest_amax = reference(&rest);
-    return amax > rest_amax ? amax : rest_amax;
 }
 
 AVX2 INLINE __m256i codes_of256(enum wf_dtype from, enum wf_quant_act act, __m256 value,
@@ -221,47 +281,66 @@ AVX2 INLINE __m256i codes_of256(enum wf_dtype from, enum wf_quant_act act, __m25
 }
 
 AVX2 INLINE void codes256(enum wf_dtype from, enum wf_quant_act act, wf_quant_convert_t *reference,
-                          const struct wf_quant_block *block, bool streaming)
+                          const struct wf_quant_strip *strip, bool streaming)
 {
-    __m256 factor = _mm256_set1_ps(block->factor);
-    uint64_t whole = block->columns / STEP256 * STEP256;
     size_t step_bytes = STEP256 * size_of(from);
-    for (uint64_t row = 0; row < block->rows; row++) {
-        const char *src = block->src + row * block->src_row_bytes;
-        char *dst = block->dst + row * block->dst_row_bytes;
-        for (uint64_t i = 0; i < whole; i += STEP256, src += step_bytes) {
-            fetch_ahead(block, src, step_bytes);
-            struct block256 values = load256(from, src);
-            put_codes_256(dst + i, codes_of256(from, act, values.low, factor),
-                          codes_of256(from, act, values.high, factor), streaming);
+    for (uint64_t row = 0; row < strip->rows; row++) {
+        const char *src = strip->src + row * strip->src_row_bytes;
+        char *dst = strip->dst + row * strip->dst_row_bytes;
+        const float *factor = strip->factors;
+        for (uint64_t first = 0; first < strip->columns; first += strip->block_columns) {
+            __m256 by = _mm256_set1_ps(*factor);
+            uint64_t left = width_of(strip, first);
+            for (; left >= STEP256; left -= STEP256, src += step_bytes, dst += STEP256) {
+                fetch_ahead(strip, src, step_bytes);
+                struct block256 values = load256(from, src);
+                put_codes_256(dst, codes_of256(from, act, values.low, by),
+                              codes_of256(from, act, values.high, by), streaming);
+            }
+            if (left > 0) {
+                struct wf_quant_strip rest = rest_of_row(strip, src, dst, left, factor);
+                reference(&rest);
+            }
+            src += left * size_of(from);
+            dst += left;
+            factor++;
         }
     }
-    struct wf_quant_block rest = rest_of(block, whole, size_of(from), 1);
-    reference(&rest);
+}
+
+AVX2 INLINE __m256 value_of256(__m256 code, __m256 factor)
+{
+    __m256 value = _mm256_mul_ps(code, factor);
+    return _mm256_blendv_ps(value, _mm256_set1_ps(__builtin_nanf("")),
+                            _mm256_cmp_ps(value, value, _CMP_UNORD_Q));
 }
 
 AVX2 INLINE void values256(enum wf_dtype to, wf_quant_convert_t *reference,
-                           const struct wf_quant_block *block, bool streaming)
+                           const struct wf_quant_strip *strip, bool streaming)
 {
-    __m256 factor = _mm256_set1_ps(block->factor), nan = _mm256_set1_ps(__builtin_nanf(""));
-    uint64_t whole = block->columns / STEP256 * STEP256;
-    for (uint64_t row = 0; row < block->rows; row++) {
-        const char *src = block->src + row * block->src_row_bytes;
-        char *dst = block->dst + row * block->dst_row_bytes;
-        for (uint64_t i = 0; i < whole; i += STEP256) {
-            fetch_ahead(block, src + i, STEP256);
-            struct block256 values = load_e4m3_256(src + i);
-            values.low = _mm256_mul_ps(values.low, factor);
-            values.high = _mm256_mul_ps(values.high, factor);
-            values.low = _mm256_blendv_ps(values.low, nan,
-                                          _mm256_cmp_ps(values.low, values.low, _CMP_UNORD_Q));
-            values.high = _mm256_blendv_ps(values.high, nan,
-                                           _mm256_cmp_ps(values.high, values.high, _CMP_UNORD_Q));
-            store256(to, false, dst + i * size_of(to), values, streaming);
+    for (uint64_t row = 0; row < strip->rows; row++) {
+        const char *src = strip->src + row * strip->src_row_bytes;
+        char *dst = strip->dst + row * strip->dst_row_bytes;
+        const float *factor = strip->factors;
+        for (uint64_t first = 0; first < strip->columns; first += strip->block_columns) {
+            __m256 by = _mm256_set1_ps(*factor);
+            uint64_t left = width_of(strip, first);
+            for (; left >= STEP256; left -= STEP256, src += STEP256, dst += STEP256 * size_of(to)) {
+                fetch_ahead(strip, src, STEP256);
+                struct block256 values = load_e4m3_256(src);
+                values.low = value_of256(values.low, by);
+                values.high = value_of256(values.high, by);
+                store256(to, false, dst, values, streaming);
+            }
+            if (left > 0) {
+                struct wf_quant_strip rest = rest_of_row(strip, src, dst, left, factor);
+                reference(&rest);
+            }
+            src += left;
+            dst += left * size_of(to);
+            factor++;
         }
     }
-    struct wf_quant_block rest = rest_of(block, whole, 1, size_of(to));
-    reference(&rest);
 }
 
 /* --- kernels --------------------------------------------------------------------------------- */
@@ -269,51 +348,52 @@ AVX2 INLINE void values256(enum wf_dtype to, wf_quant_convert_t *reference,
 #define REFERENCE(member, format) wf_quant_portable_kernels.member[WF_QUANT_FORMAT_##format]
 
 #define CODES(format, dtype, act)                                                        \
-    AVX512 static void avx512_codes_##format##_##act(const struct wf_quant_block *block) \
+    AVX512 static void avx512_codes_##format##_##act(const struct wf_quant_strip *strip) \
     {                                                                                    \
-        if (may_stream(block)) {                                                         \
-            codes512(WF_DTYPE_##dtype, WF_QUANT_ACT_##act, block, true);                 \
+        if (may_stream(strip)) {                                                         \
+            codes512(WF_DTYPE_##dtype, WF_QUANT_ACT_##act, strip, true);                 \
         } else {                                                                         \
-            codes512(WF_DTYPE_##dtype, WF_QUANT_ACT_##act, block, false);                \
+            codes512(WF_DTYPE_##dtype, WF_QUANT_ACT_##act, strip, false);                \
         }                                                                                \
     }                                                                                    \
-    AVX2 static void avx2_codes_##format##_##act(const struct wf_quant_block *block)     \
+    AVX2 static void avx2_codes_##format##_##act(const struct wf_quant_strip *strip)     \
     {                                                                                    \
         wf_quant_convert_t *reference = REFERENCE(codes, format)[WF_QUANT_ACT_##act];    \
-        if (may_stream(block)) {                                                         \
-            codes256(WF_DTYPE_##dtype, WF_QUANT_ACT_##act, reference, block, true);      \
+        if (may_stream(strip)) {                                                         \
+            codes256(WF_DTYPE_##dtype, WF_QUANT_ACT_##act, reference, strip, true);      \
         } else {                                                                         \
-            codes256(WF_DTYPE_##dtype, WF_QUANT_ACT_##act, reference, block, false);     \
+            codes256(WF_DTYPE_##dtype, WF_QUANT_ACT_##act, reference, strip, false);     \
         }                                                                                \
     }
 
-#define KERNELS(format, dtype)                                                                 \
-    AVX512 static uint32_t avx512_amax_##format(const struct wf_quant_block *block)            \
-    {                                                                                          \
-        return WF_DTYPE_##dtype == WF_DTYPE_F32 ? amax_wide_512(block) : amax_half_512(block); \
-    }                                                                                          \
-    AVX2 static uint32_t avx2_amax_##format(const struct wf_quant_block *block)                \
-    {                                                                                          \
-        return amax256(WF_DTYPE_##dtype, REFERENCE(amax, format), block);                      \
-    }                                                                                          \
-    CODES(format, dtype, multiply)                                                             \
-    CODES(format, dtype, divide)                                                               \
-    CODES(format, dtype, divide_narrow)                                                        \
-    AVX512 static void avx512_values_##format(const struct wf_quant_block *block)              \
-    {                                                                                          \
-        if (may_stream(block)) {                                                               \
-            values512(WF_DTYPE_##dtype, REFERENCE(values, format), block, true);               \
-        } else {                                                                               \
-            values512(WF_DTYPE_##dtype, REFERENCE(values, format), block, false);              \
-        }                                                                                      \
-    }                                                                                          \
-    AVX2 static void avx2_values_##format(const struct wf_quant_block *block)                  \
-    {                                                                                          \
-        if (may_stream(block)) {                                                               \
-            values256(WF_DTYPE_##dtype, REFERENCE(values, format), block, true);               \
-        } else {                                                                               \
-            values256(WF_DTYPE_##dtype, REFERENCE(values, format), block, false);              \
-        }                                                                                      \
+#define KERNELS(format, dtype)                                                                  \
+    AVX512 static void avx512_amax_##format(const struct wf_quant_strip *strip,                 \
+                                            uint32_t *amax_out)                                 \
+    {                                                                                           \
+        amax512(WF_DTYPE_##dtype, strip, amax_out);                                             \
+    }                                                                                           \
+    AVX2 static void avx2_amax_##format(const struct wf_quant_strip *strip, uint32_t *amax_out) \
+    {                                                                                           \
+        amax256(WF_DTYPE_##dtype, REFERENCE(amax, format), strip, amax_out);                    \
+    }                                                                                           \
+    CODES(format, dtype, multiply)                                                              \
+    CODES(format, dtype, divide)                                                                \
+    CODES(format, dtype, divide_narrow)                                                         \
+    AVX512 static void avx512_values_##format(const struct wf_quant_strip *strip)               \
+    {                                                                                           \
+        if (may_stream(strip)) {                                                                \
+            values512(WF_DTYPE_##dtype, REFERENCE(values, format), strip, true);                \
+        } else {                                                                                \
+            values512(WF_DTYPE_##dtype, REFERENCE(values, format), strip, false);               \
+        }                                                                                       \
+    }                                                                                           \
+    AVX2 static void avx2_values_##format(const struct wf_quant_strip *strip)                   \
+    {                                                                                           \
+        if (may_stream(strip)) {                                                                \
+            values256(WF_DTYPE_##dtype, REFERENCE(values, format), strip, true);                \
+        } else {                                                                                \
+            values256(WF_DTYPE_##dtype, REFERENCE(values, format), strip, false);               \
+        }                                                                                       \
     }
 WF_QUANT_FORMAT_MAP(KERNELS)
 #undef KERNELS

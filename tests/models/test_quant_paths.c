@@ -56,41 +56,42 @@ static void *room(size_t len)
 
 /* --- kernels --------------------------------------------------------------------------------- */
 
-/* A kernel on one block whose rows are not beside each other. */
-static void compare_block(const struct path *path, wf_quant_convert_t *tested,
-                          wf_quant_convert_t *reference, struct wf_quant_block block,
+/* A kernel on blocks whose rows are not beside each other. */
+static void compare_strip(const struct path *path, wf_quant_convert_t *tested,
+                          wf_quant_convert_t *reference, struct wf_quant_strip strip,
                           size_t dst_bytes, const char *what)
 {
-    size_t len = GUARD + block.rows * block.dst_row_bytes + GUARD;
+    size_t len = GUARD + strip.rows * strip.dst_row_bytes + GUARD;
     char *expected = room(len), *made = room(len);
-    cr_assert_leq(block.columns * dst_bytes, block.dst_row_bytes);
-    block.dst = expected + GUARD;
-    reference(&block);
+    cr_assert_leq(strip.columns * dst_bytes, strip.dst_row_bytes);
+    strip.dst = expected + GUARD;
+    reference(&strip);
     for (int streaming = 0; streaming < 2; streaming++) {
-        block.dst = made + GUARD;
-        block.streaming = streaming != 0;
-        tested(&block);
+        strip.dst = made + GUARD;
+        strip.streaming = streaming != 0;
+        tested(&strip);
         cr_expect_eq(memcmp(made, expected, len), 0, "%s, %s, factor %a, %lu x %lu, streaming %d",
-                     path->name, what, block.factor, (unsigned long)block.rows,
-                     (unsigned long)block.columns, streaming);
+                     path->name, what, strip.factors[0], (unsigned long)strip.rows,
+                     (unsigned long)strip.columns, streaming);
     }
     free(expected);
     free(made);
 }
 
 static void compare_codes(const struct path *path, enum wf_quant_format format, const char *src,
-                          size_t count, uint32_t factor)
+                          size_t count, const float two_factors[2])
 {
     size_t bytes = wf_dtype_bytes(dtypes[format]);
-    struct wf_quant_block block = {.src = src,
+    struct wf_quant_strip strip = {.src = src,
                                    .rows = count / 256,
                                    .columns = 256,
+                                   .block_columns = 192,
+                                   .factors = two_factors,
                                    .src_row_bytes = 256 * bytes,
                                    .dst_row_bytes = 320};
-    memcpy(&block.factor, &factor, sizeof factor);
     for (size_t act = 0; act < WF_QUANT_ACT_COUNT; act++) {
-        compare_block(path, path->kernels->codes[format][act],
-                      wf_quant_portable_kernels.codes[format][act], block, 1,
+        compare_strip(path, path->kernels->codes[format][act],
+                      wf_quant_portable_kernels.codes[format][act], strip, 1,
                       wf_dtype_name(dtypes[format]));
     }
 }
@@ -105,9 +106,10 @@ Test(quant_paths, every_pattern_as_a_value)
     }
     for (size_t i = 0; i < path_count * sizeof factors / sizeof factors[0]; i++) {
         const struct path *path = &paths[i % path_count];
-        uint32_t factor = factors[i / path_count];
-        compare_codes(path, WF_QUANT_FORMAT_bf16, (char *)halves, PATTERNS, factor);
-        compare_codes(path, WF_QUANT_FORMAT_f16, (char *)halves, PATTERNS, factor);
+        float two_factors[2] = {0, 0.3f};
+        memcpy(&two_factors[0], &factors[i / path_count], 4);
+        compare_codes(path, WF_QUANT_FORMAT_bf16, (char *)halves, PATTERNS, two_factors);
+        compare_codes(path, WF_QUANT_FORMAT_f16, (char *)halves, PATTERNS, two_factors);
     }
     free(halves);
 }
@@ -121,8 +123,10 @@ Test(quant_paths, random_f32_as_a_value)
         for (size_t k = 0; k < PATTERNS / 2; k++) {
             words[k] = wf_splitmix64(&state);
         }
+        float two_factors[2] = {0, 3};
+        memcpy(&two_factors[0], &factors[i / path_count / 4], 4);
         compare_codes(&paths[i % path_count], WF_QUANT_FORMAT_f32, (char *)words, PATTERNS,
-                      factors[i / path_count / 4]);
+                      two_factors);
     }
     free(words);
 }
@@ -140,15 +144,19 @@ Test(quant_paths, every_code_as_a_value)
         uint64_t random = wf_splitmix64(&state);
         enum wf_quant_format format = (enum wf_quant_format)(i / path_count % 3);
         size_t bytes = wf_dtype_bytes(dtypes[format]);
-        struct wf_quant_block block = {.src = (const char *)codes + random % 40,
+        uint32_t bits = i < 64 ? factors[i % 16] : (uint32_t)(random >> 32);
+        float three_factors[3] = {1.5f, 1 / 448.0f};
+        memcpy(&three_factors[2], &bits, sizeof bits);
+        memcpy(&three_factors[i % 2], &bits, sizeof bits);
+        struct wf_quant_strip strip = {.src = (const char *)codes + random % 40,
                                        .rows = 2,
                                        .columns = 256 + random / 64 % 24,
+                                       .block_columns = 120 + random / 64 % 9,
+                                       .factors = three_factors,
                                        .src_row_bytes = 320,
                                        .dst_row_bytes = 280 * bytes + random / 2048 % 3 * 8};
-        uint32_t factor = i < 64 ? factors[i % 16] : (uint32_t)(random >> 32);
-        memcpy(&block.factor, &factor, sizeof factor);
-        compare_block(&paths[i % path_count], paths[i % path_count].kernels->values[format],
-                      wf_quant_portable_kernels.values[format], block, bytes,
+        compare_strip(&paths[i % path_count], paths[i % path_count].kernels->values[format],
+                      wf_quant_portable_kernels.values[format], strip, bytes,
                       wf_dtype_name(dtypes[format]));
     }
 }
