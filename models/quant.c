@@ -288,8 +288,9 @@ enum {
     /* Results below this are likely to be read from the caches soon. */
     STREAM_BYTES = 4 << 20,
     /* A strip is looked at twice, while the next one is on its way: both should fit the second
-     * cache. */
-    STRIP_BYTES = 256 << 10,
+     * cache. Longer runs are faster: 128 x 128 of bf16 gave 0.44 of memcpy by single blocks, 0.54
+     * by four, 0.60 by fifteen. */
+    STRIP_BYTES = 384 << 10,
     STRIP_BLOCKS = 64,
     /* Where rows are read once, one after another (casts_x86.c). */
     AHEAD_BYTES = 8192,
@@ -315,8 +316,8 @@ static void walk_cut(struct walk *walk, enum wf_quant rule, bool once)
     WF_ASSERT(form->block_rows != 0 || rule == WF_QUANT_TENSOR || rule == WF_QUANT_TENSOR_BF16);
     walk->block_rows = form->block_rows != 0 ? form->block_rows : walk->rows;
     walk->block_columns = form->block_columns != 0 ? form->block_columns : walk->columns;
-    uint64_t block_bytes = walk->block_rows * walk->block_columns * walk->src_bytes + 1;
-    uint64_t blocks = least(STRIP_BYTES / block_bytes, STRIP_BLOCKS);
+    uint64_t block_bytes = walk->block_rows * walk->block_columns * walk->src_bytes;
+    uint64_t blocks = least(STRIP_BYTES / (block_bytes > 0 ? block_bytes : 1), STRIP_BLOCKS);
     walk->strip_columns = once ? walk->columns : walk->block_columns * (blocks > 0 ? blocks : 1);
 }
 
