@@ -45,8 +45,8 @@ def check(weft, value, title, model, *options):
         with open(os.path.join(folder, "model.safetensors"), "rb") as file:
             length, = struct.unpack("<Q", file.read(8))
             header, data = json.loads(file.read(length)), file.read()
-    if header.pop("__metadata__")["weft_values"] != "1":
-        sys.exit("the page describes version 1 of the values, the file has another")
+    if header.pop("__metadata__")["weft_values"] != "2":
+        sys.exit("the page describes version 2 of the values, the file has another")
     count = 0
     for name, entry in header.items():
         dtype = OF_FILES[entry["dtype"]]

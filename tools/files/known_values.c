@@ -31,15 +31,23 @@ static inline uint32_t hash_index(uint32_t index, uint32_t seed)
     return x ^ x >> 16;
 }
 
-/* Sign, 3 bits of exponent, 23 of mantissa from bits 31, 30..28 and 22..0. */
+/* Three bits of the exponent; one value in 8,192 is an outlier, once more as large. So the largest
+ * value of a block of 128 x 128 is mostly one of a few, and changes with each step. */
+static inline uint32_t exponent_of(uint32_t x)
+{
+    const uint32_t outlier = 0x7f80001fu;
+    return (x >> 28 & 7) + ((x & outlier) == outlier);
+}
+
+/* Sign, exponent, 23 bits of mantissa from bits 31, above, and 22..0. */
 static inline uint32_t shape_f32(uint32_t x)
 {
-    return (x & 0x80000000u) | (F32_EXPONENT + (x >> 28 & 7)) << 23 | (x & 0x7fffffu);
+    return (x & 0x80000000u) | (F32_EXPONENT + exponent_of(x)) << 23 | (x & 0x7fffffu);
 }
 
 static inline uint16_t shape_f16(uint32_t x)
 {
-    return (uint16_t)((x >> 16 & 0x8000u) | (F16_EXPONENT + (x >> 28 & 7)) << 10 |
+    return (uint16_t)((x >> 16 & 0x8000u) | (F16_EXPONENT + exponent_of(x)) << 10 |
                       (x >> 13 & 0x3ffu));
 }
 
