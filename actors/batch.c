@@ -6,7 +6,8 @@
 static void slot_work(struct wf_job *job)
 {
     struct wf_batch_slot *slot = (struct wf_batch_slot *)job;
-    slot->batch->work(slot->batch, slot->first, slot->count);
+    struct wf_batch *batch = slot->batch;
+    batch->work(batch, (unsigned)(slot - batch->slots), slot->first, slot->count);
 }
 
 void wf_batch_init(struct wf_batch *batch, struct wf_loop *loop, struct wf_actor *owner,
@@ -26,6 +27,11 @@ void wf_batch_init(struct wf_batch *batch, struct wf_loop *loop, struct wf_actor
         slot->job.work = slot_work;
         slot->job.name = name;
     }
+}
+
+unsigned wf_batch_lanes(const struct wf_batch *batch)
+{
+    return batch->slot_count;
 }
 
 static void issue(struct wf_batch *batch, struct wf_batch_slot *slot)

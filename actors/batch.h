@@ -17,8 +17,9 @@
 enum { WF_BATCH_STEP = 0x340, WF_BATCH_PARALLEL_MAX = 16 };
 
 struct wf_batch;
-/* Items [first, first + count); touches nothing but what `batch` leads to. */
-typedef void wf_batch_work_t(struct wf_batch *batch, uint64_t first, uint64_t count);
+/* Items [first, first + count); touches nothing but what `batch` leads to. Of the jobs that run at
+ * one time each has another `lane`, below wf_batch_lanes: for memory that a job works in. */
+typedef void wf_batch_work_t(struct wf_batch *batch, unsigned lane, uint64_t first, uint64_t count);
 
 struct wf_batch_slot {
     struct wf_job job;
@@ -40,6 +41,7 @@ struct wf_batch {
  * not move afterwards. */
 void wf_batch_init(struct wf_batch *batch, struct wf_loop *loop, struct wf_actor *owner,
                    unsigned parallel, const char *name, wf_batch_work_t *work);
+unsigned wf_batch_lanes(const struct wf_batch *batch);
 /* Not while active. `grain` items a job, > 0. Without items one job with count 0 runs, so that the
  * end always comes as a step. */
 void wf_batch_start(struct wf_batch *batch, uint64_t items, uint64_t grain);

@@ -27,9 +27,10 @@ static enum wf_status make_tables(struct wf_receiver *receiver, struct wf_error 
 }
 
 /* Pool thread. Items are RECEIVER_FLIP_BYTES of a tensor each. */
-static void flip_items(struct wf_batch *batch, uint64_t first, uint64_t count)
+static void flip_items(struct wf_batch *batch, unsigned lane, uint64_t first, uint64_t count)
 {
     struct wf_receiver *receiver = WF_CONTAINER(batch, struct wf_receiver, flip_batch);
+    (void)lane;
     const struct wf_layout *layout = receiver->rank->layout;
     uint32_t tensor = 0;
     for (uint64_t item = first; item < first + count; item++) {

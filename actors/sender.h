@@ -108,6 +108,7 @@ struct wf_sender {
     bool restart;         /* work is wanted for another round than that which is being done */
 
     struct wf_batch prepare_batch;
+    uint8_t *scratch;        /* of each lane of the batch, one behind the other */
     uint32_t *needed, *todo; /* items: that the plan's ops read; that the batch runs */
     uint32_t needed_count, todo_count;
     uint64_t prepare_start_ns, prepare_ns; /* of the round's grant: it counts as transfer */

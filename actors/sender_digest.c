@@ -159,9 +159,10 @@ static void make_sets(struct wf_sender *sender)
  * ------------------------------------------------------------------------------ */
 
 /* Pool thread. */
-static void compute(struct wf_batch *batch, uint64_t first, uint64_t count)
+static void compute(struct wf_batch *batch, unsigned lane, uint64_t first, uint64_t count)
 {
     struct wf_sender *sender = WF_CONTAINER(batch, struct wf_sender, digest_batch);
+    (void)lane;
     wf_digests_compute(sender->pool, false, sender->slots[sender->worked_slot].tensors, first,
                        count);
 }

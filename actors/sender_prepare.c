@@ -6,13 +6,14 @@
 #include "runtime/trace.h"
 
 /* Pool thread. */
-static void run_items(struct wf_batch *batch, uint64_t first, uint64_t count)
+static void run_items(struct wf_batch *batch, unsigned lane, uint64_t first, uint64_t count)
 {
     struct wf_sender *sender = WF_CONTAINER(batch, struct wf_sender, prepare_batch);
     struct sender_slot *slot = &sender->slots[sender->worked_slot];
+    uint8_t *scratch = sender->scratch + lane * wf_prepare_scratch_bytes(sender->rank->prepare);
     for (uint64_t i = first; i < first + count; i++) {
         uint32_t item = sender->todo[i];
-        wf_prepare_run(sender->rank->prepare, item, slot->tensors, NULL);
+        wf_prepare_run(sender->rank->prepare, item, slot->tensors, scratch);
         slot->made[item] = 1;
     }
 }
@@ -33,7 +34,9 @@ enum wf_status sender_prepare_init(struct wf_sender *sender, struct wf_error *er
     }
     sender->needed = calloc(items, sizeof *sender->needed);
     sender->todo = calloc(items, sizeof *sender->todo);
-    if (!good || sender->needed == NULL || sender->todo == NULL) {
+    size_t scratch = (size_t)wf_prepare_scratch_bytes(prepare);
+    sender->scratch = calloc(wf_batch_lanes(&sender->prepare_batch), scratch + 1);
+    if (!good || sender->scratch == NULL || sender->needed == NULL || sender->todo == NULL) {
         return wf_error_set(error, WF_NO_MEMORY, "no memory for the sender's tables");
     }
     return WF_OK;
@@ -111,6 +114,7 @@ void sender_prepare_fini(struct wf_sender *sender)
     for (int i = 0; i < SENDER_SLOTS; i++) {
         free(sender->slots[i].made);
     }
+    free(sender->scratch);
     free(sender->needed);
     free(sender->todo);
 }

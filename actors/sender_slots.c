@@ -216,9 +216,10 @@ static enum wf_status init_snapshot(struct wf_sender *sender, uint64_t index,
  */
 
 /* Pool thread. Items are SENDER_COPY_BYTES of a tensor each. */
-static void copy_items(struct wf_batch *batch, uint64_t first, uint64_t count)
+static void copy_items(struct wf_batch *batch, unsigned lane, uint64_t first, uint64_t count)
 {
     struct wf_sender *sender = WF_CONTAINER(batch, struct wf_sender, copy_batch);
+    (void)lane;
     const struct wf_layout *layout = sender->rank->layout;
     void *const *to = sender->slots[sender->snapshot->slot].tensors;
     uint32_t tensor = 0;

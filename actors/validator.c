@@ -13,9 +13,10 @@ struct wf_validator {
 };
 
 /* Pool thread. */
-static void compute(struct wf_batch *batch, uint64_t first, uint64_t count)
+static void compute(struct wf_batch *batch, unsigned lane, uint64_t first, uint64_t count)
 {
     struct wf_validator *validator = WF_CONTAINER(batch, struct wf_validator, batch);
+    (void)lane;
     const struct wf_validation *validation = validator->current;
     for (uint32_t i = 0; i < validation->edge_count && count > 0; i++) {
         struct wf_validation_edge *edge = &validation->edges[i];

@@ -128,7 +128,7 @@ static uint64_t value_bytes(const struct prepare_value *value)
     return value->box.elements * (wf_dtype_bytes(value->dtype) + sizeof(float));
 }
 
-static void add_item(struct prepare_maker *maker, const struct prepare_item *item)
+void wf_prepare_item(struct prepare_maker *maker, const struct prepare_item *item)
 {
     struct wf_prepare *prepare = maker->prepare;
     if (wf_prepare_room(maker, &prepare->items, prepare->item_count, &maker->item_room,
@@ -141,28 +141,29 @@ static void add_item(struct prepare_maker *maker, const struct prepare_item *ite
 static void add_value_items(struct prepare_maker *maker)
 {
     const struct wf_prepare *prepare = maker->prepare;
-    struct prepare_item item = {0};
+    struct prepare_item item = {.rect = PREPARE_VALUES};
     for (uint32_t i = 0; i < prepare->value_count; i++) {
         const struct prepare_value *value = &prepare->values[i];
         uint64_t bytes = value_bytes(value), each = bytes / value->box.elements;
         if (item.end > item.first && item.bytes + bytes > WF_PREPARE_ITEM_BYTES) {
-            add_item(maker, &item);
-            item = (struct prepare_item){.first = i, .end = i};
+            wf_prepare_item(maker, &item);
+            item = (struct prepare_item){.rect = PREPARE_VALUES, .first = i, .end = i};
         }
         for (uint64_t at = 0, part = WF_PREPARE_ITEM_BYTES / each;
              bytes > WF_PREPARE_ITEM_BYTES && at < value->box.elements; at += part) {
             uint64_t left = value->box.elements - at, count = left < part ? left : part;
-            add_item(maker, &(struct prepare_item){i, i + 1, at, count, count * each});
+            wf_prepare_item(
+                maker, &(struct prepare_item){PREPARE_VALUES, i, i + 1, at, count, count * each});
         }
         if (bytes > WF_PREPARE_ITEM_BYTES) {
-            item = (struct prepare_item){.first = i + 1, .end = i + 1};
+            item = (struct prepare_item){.rect = PREPARE_VALUES, .first = i + 1, .end = i + 1};
         } else {
             item.end = i + 1;
             item.bytes += bytes;
         }
     }
     if (item.end > item.first) {
-        add_item(maker, &item);
+        wf_prepare_item(maker, &item);
     }
 }
 
@@ -193,7 +194,10 @@ enum wf_status wf_prepare_derive(const struct wf_model *model, const struct wf_l
     maker.build.failed = maker.build.failed || maker.prepare == NULL || maker.made == NULL;
     enum wf_status status = add_values(&maker, error);
     if (status == WF_OK && !maker.build.failed) {
+        maker.prepare->own = own;
+        maker.prepare->rule = model->variants != NULL ? model->variants->rule : WF_QUANT_NONE;
         add_value_items(&maker);
+        wf_prepare_quant(&maker);
     }
     status = wf_build_end(&maker.build, status, &source, error);
     free(maker.made);
@@ -220,6 +224,8 @@ void wf_prepare_free(struct wf_prepare *prepare)
 {
     if (prepare != NULL) {
         free(prepare->values);
+        free(prepare->rects);
+        free(prepare->pieces);
         free(prepare->items);
         free(prepare);
     }
@@ -234,6 +240,11 @@ void wf_prepare_item_tensors(const struct wf_prepare *prepare, uint32_t item, ui
                              uint32_t *end_out)
 {
     const struct prepare_item *at = &prepare->items[item];
+    if (at->rect != PREPARE_VALUES) {
+        *first_out = prepare->rects[at->rect].codes;
+        *end_out = *first_out + 2;
+        return;
+    }
     *first_out = prepare->values[at->first].dst_tensor;
     *end_out = prepare->values[at->end - 1].dst_tensor + 1;
 }
@@ -252,7 +263,10 @@ void wf_prepare_run(const struct wf_prepare *prepare, uint32_t item, void *const
                     void *scratch)
 {
     const struct prepare_item *at = &prepare->items[item];
-    (void)scratch;
+    if (at->rect != PREPARE_VALUES) {
+        wf_prepare_run_rect(prepare, at, tensors, scratch);
+        return;
+    }
     for (uint32_t i = at->first; i < at->end; i++) {
         const struct prepare_value *value = &prepare->values[i];
         run_value(value, at->element, at->count > 0 ? at->count : value->box.elements, tensors);

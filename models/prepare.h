@@ -33,7 +33,8 @@ struct wf_prepare;
 
 /* The source layout of a rank whose own is `own`, and how to make what is new in it. Where nothing
  * is, *source_out is a copy (equal hash) and *prepare_out NULL. Names of prepared tensors are
- * "prepared:NAME of the parameter". Either output pointer may be NULL. */
+ * "prepared:NAME of the parameter", with ":2" and so on behind further parts of one. *prepare_out
+ * borrows `own`. Either output pointer may be NULL. UNSUPPORTED: a type in which 1 is not added. */
 enum wf_status wf_prepare_derive(const struct wf_model *model, const struct wf_layout *own,
                                  struct wf_layout **source_out, struct wf_prepare **prepare_out,
                                  struct wf_error *error);

@@ -20,16 +20,32 @@ struct prepare_value {
     enum wf_dtype dtype;
 };
 
+/* Whole blocks of a matrix that the rank shows; its codes, and behind them its scales, are dense.
+ */
+struct prepare_rect {
+    uint64_t row, column, rows, columns; /* of the parameter */
+    uint64_t param_columns, block_rows, block_columns;
+    enum wf_dtype dtype;               /* of the matrix here */
+    uint32_t codes;                    /* tensor of the source layout; + 1: scales */
+    uint32_t first_piece, piece_count; /* in wf_prepare.pieces: where the values are */
+};
+
 struct prepare_item {
-    uint32_t first, end;     /* values */
+    uint32_t rect;           /* PREPARE_VALUES, or which */
+    uint32_t first, end;     /* values; or rows of blocks */
     uint64_t element, count; /* of a single large value: which of its elements; count 0: all */
     uint64_t bytes;
 };
+#define PREPARE_VALUES UINT32_MAX
 
 struct wf_prepare {
+    const struct wf_layout *own; /* borrowed */
+    enum wf_quant rule;
     struct prepare_value *values;
+    struct prepare_rect *rects;
+    uint32_t *pieces; /* of `own`, by matrix */
     struct prepare_item *items;
-    uint32_t value_count, item_count;
+    uint32_t value_count, rect_count, item_count;
     uint64_t scratch_bytes;
 };
 
@@ -39,7 +55,7 @@ struct prepare_maker {
     const struct wf_layout *own;
     struct wf_build build; /* the source layout */
     struct wf_prepare *prepare;
-    uint32_t value_room, item_room;
+    uint32_t value_room, rect_room, item_room;
     uint32_t *made; /* by parameter: how many prepared tensors have a part of it */
 };
 
@@ -49,5 +65,12 @@ bool wf_prepare_room(struct prepare_maker *maker, void *array, uint32_t count, u
 /* A prepared tensor that shows `param`; gives its index in the source layout. */
 uint32_t wf_prepare_tensor(struct prepare_maker *maker, uint32_t param, enum wf_dtype dtype,
                            uint32_t ndim, const uint64_t *shape);
+
+void wf_prepare_item(struct prepare_maker *maker, const struct prepare_item *item);
+
+/* prepare_quant.c */
+void wf_prepare_quant(struct prepare_maker *maker); /* adds what a job's rule makes of matrices */
+void wf_prepare_run_rect(const struct wf_prepare *prepare, const struct prepare_item *item,
+                         void *const *tensors, void *scratch);
 
 #endif

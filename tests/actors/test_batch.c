@@ -16,9 +16,10 @@ struct bench {
     unsigned ended, stop_after;
 };
 
-static void work(struct wf_batch *batch, uint64_t first, uint64_t count)
+static void work(struct wf_batch *batch, unsigned lane, uint64_t first, uint64_t count)
 {
     struct bench *bench = WF_CONTAINER(batch, struct bench, batch);
+    (void)lane;
     for (uint64_t i = first; i < first + count; i++) {
         bench->done[i]++;
     }
