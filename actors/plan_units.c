@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "actors/plan_parts.h"
+#include "models/variant.h"
 
 /* One target piece while it is cut. */
 struct cutter {
@@ -120,6 +121,11 @@ static enum wf_status refuse_missing(const struct cutter *cutter, const struct w
         left = rest;
     }
     WF_ASSERT(left.count > 0); /* fewer elements than needed were found */
+    const struct wf_variants *variants = build->input->model->variants;
+    if (variants != NULL && piece->param >= variants->plain_count) {
+        return wf_plan_refuse_block(build, piece->param, left.nests[0].param_first,
+                                    build->dst[cutter->dst_class].ranks[0], error);
+    }
     char box[WF_PLAN_SET_TEXT];
     wf_plan_set_format(&left.nests[0], param, box);
     return wf_error_set(error, WF_INVALID,

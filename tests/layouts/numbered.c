@@ -50,6 +50,20 @@ static enum wf_status add_group(struct numbered *world, enum wf_side side,
     return WF_OK;
 }
 
+/* In what type train ranks hold a parameter. */
+static enum wf_dtype held_dtype(const struct numbered *world, uint32_t param)
+{
+    for (uint32_t m = 0; m < NUMBERED_MEMBERS_MAX && world->own[m] != NULL; m++) {
+        const struct wf_layout *own = world->own[m];
+        for (uint32_t i = 0; i < own->piece_count; i++) {
+            if (own->pieces[i].kind == WF_PIECE_DATA && own->pieces[i].param == param) {
+                return own->tensors[own->pieces[i].tensor].dtype;
+            }
+        }
+    }
+    return WF_DTYPE_NONE;
+}
+
 static void find_less_one(struct numbered *world)
 {
     world->less_one = calloc(world->model->param_count + 1, sizeof *world->less_one);
@@ -76,6 +90,7 @@ enum wf_status numbered_make(struct numbered *world, const struct wf_model *mode
     uint32_t engines = 0;
     enum wf_status status = add_group(world, WF_TRAIN, train, &engines, error);
     find_less_one(world);
+    world->wholes = calloc(world->model->param_count + 1, sizeof *world->wholes);
     engines = 0;
     for (uint32_t i = 0; i < infer_count && status == WF_OK; i++) {
         world->infer[i] = infer[i];
@@ -93,7 +108,12 @@ void numbered_fini(struct numbered *world)
         world->layouts[m] = world->own[m] = NULL;
         world->prepare[m] = NULL;
     }
+    for (uint32_t p = 0; world->wholes != NULL && p < world->model->param_count; p++) {
+        whole_fini(&world->wholes[p]);
+    }
+    free(world->wholes);
     free(world->less_one);
+    world->wholes = NULL;
     world->less_one = NULL;
     world->input.member_count = 0;
 }
@@ -192,11 +212,35 @@ static uint64_t from_float(float value, enum wf_dtype dtype)
                                    : (bits + 0x7fff + (bits >> 16 & 1)) >> 16; /* none is a NaN */
 }
 
+/* Of the matrix whose codes or scales the parameter has. */
+static uint64_t quantised_of(const struct numbered *world, uint32_t param, uint64_t element)
+{
+    const struct wf_variant_pair *pair = wf_model_pair(world->model, param);
+    const struct wf_param *matrix = &world->model->params[pair->matrix];
+    struct whole *whole = &world->wholes[pair->matrix];
+    if (whole->codes == NULL) {
+        enum wf_dtype held = held_dtype(world, pair->matrix);
+        float *values = malloc(matrix->elements * sizeof *values);
+        for (uint64_t e = 0; e < matrix->elements; e++) {
+            values[e] = to_float(number_of(pair->matrix, e, held), held);
+        }
+        whole_quantise(world->model->variants->rule, values, matrix->shape[0], matrix->shape[1],
+                       whole);
+        free(values);
+    }
+    uint32_t scale;
+    memcpy(&scale, &whole->scales[param == pair->scales ? element : 0], sizeof scale);
+    return param == pair->scales ? scale : whole->codes[element];
+}
+
 /* What a target in `dtype` must have: of what trainers hold less 1 the number is what they hold. */
 static uint64_t wanted_of(const struct numbered *world, uint32_t param, uint64_t element,
                           enum wf_dtype dtype)
 {
     enum wf_dtype held = world->less_one[param];
+    if (world->model->variants != NULL && param >= world->model->variants->plain_count) {
+        return quantised_of(world, param, element);
+    }
     if (held == WF_DTYPE_NONE) {
         return number_of(param, element, dtype);
     }
@@ -576,5 +620,18 @@ uint64_t numbered_elements(const struct numbered *world)
             elements += elements_of(&layout->tensors[t]);
         }
     }
+    return elements;
+}
+
+static bool add_elements(void *user, const struct wf_box *box)
+{
+    *(uint64_t *)user += box->elements;
+    return true;
+}
+
+uint64_t numbered_common(const struct wf_nest *a, const struct wf_nest *b)
+{
+    uint64_t elements = 0;
+    wf_nest_intersect(a, b, add_elements, &elements, NULL);
     return elements;
 }

@@ -1,5 +1,6 @@
 /* numbered.h - ranks of both sides whose elements are numbers, moved through a real plan by the
- * real copy functions, and checked place by place.
+ * real copy functions, and checked place by place. What trainers prepare they prepare; codes and
+ * scales are compared with those of the whole matrix (whole.h).
  *
  * The number of an element follows from its parameter and its index alone, and is exact in every
  * float type of 16 bits or more, so that casts change its type and not its meaning. */
@@ -8,6 +9,7 @@
 
 #include "actors/plan.h"
 #include "models/prepare.h"
+#include "tests/layouts/whole.h"
 
 enum { NUMBERED_MEMBERS_MAX = 512, NUMBERED_GROUPS_MAX = 4, NUMBERED_WRONG_MAX = 512 };
 
@@ -19,6 +21,7 @@ struct numbered {
     struct wf_layout *layouts[NUMBERED_MEMBERS_MAX]; /* what members plan with */
     struct wf_layout *own[NUMBERED_MEMBERS_MAX];     /* train: of the rank's own tensors */
     struct wf_prepare *prepare[NUMBERED_MEMBERS_MAX];
+    struct whole *wholes;    /* by matrix: quantised as a whole, when it was first wanted */
     enum wf_dtype *less_one; /* by parameter: in what type train ranks hold it less 1; or NONE */
     struct wf_plan_input input;
 };
@@ -40,6 +43,8 @@ bool numbered_tiles(const struct numbered *world, char wrong[NUMBERED_WRONG_MAX]
  * nothing is written where nothing belongs. */
 bool numbered_moves(const struct numbered *world, const struct wf_plan *plan,
                     char wrong[NUMBERED_WRONG_MAX]);
+/* Elements that two nests of a parameter both show. */
+uint64_t numbered_common(const struct wf_nest *a, const struct wf_nest *b);
 /* Elements that the moves check. */
 uint64_t numbered_elements(const struct numbered *world);
 

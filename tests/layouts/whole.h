@@ -1,0 +1,18 @@
+/* whole.h - a matrix quantised as a whole, value by value: what codes and scales must be wherever
+ * they were made. Independent of models/quant.c: the rules are written down once more, from the
+ * table in models/quant.h, and codes are found by looking through all of them. */
+#ifndef WEFT_TESTS_LAYOUTS_WHOLE_H
+#define WEFT_TESTS_LAYOUTS_WHOLE_H
+
+#include "models/quant.h"
+
+struct whole {
+    uint8_t *codes; /* rows x columns */
+    float *scales;  /* of blocks of 128 x 128, row-major */
+};
+
+void whole_quantise(enum wf_quant rule, const float *values, uint64_t rows, uint64_t columns,
+                    struct whole *out);
+void whole_fini(struct whole *whole);
+
+#endif
