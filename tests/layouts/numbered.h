@@ -43,6 +43,12 @@ bool numbered_tiles(const struct numbered *world, char wrong[NUMBERED_WRONG_MAX]
  * nothing is written where nothing belongs. */
 bool numbered_moves(const struct numbered *world, const struct wf_plan *plan,
                     char wrong[NUMBERED_WRONG_MAX]);
+/* 16 bits that are a number of bf16 below 2 in size and mean the same in f32; types of one byte get
+ * eight of them, types that are never cast all. */
+uint64_t numbered_number(uint32_t param, uint64_t element, enum wf_dtype dtype);
+/* What a target in `dtype` must have: of what trainers hold less 1 the number is what they hold. */
+uint64_t numbered_wanted(const struct numbered *world, uint32_t param, uint64_t element,
+                         enum wf_dtype dtype);
 /* Elements that two nests of a parameter both show. */
 uint64_t numbered_common(const struct wf_nest *a, const struct wf_nest *b);
 /* Elements that the moves check. */
