@@ -264,6 +264,52 @@ Test(variant, layouts_are_those_of_the_views_configs)
     }
 }
 
+/* What engines keep of kv_b_proj for the absorbed products: the same numbers of an unquantised one,
+ * dequantised copies of one in fp8, which the engine must make anew. */
+Test(variant, absorbed_matrices_of_fp8_are_derived)
+{
+    static const struct {
+        const char *spec, *name;
+        enum wf_tensor_kind plain;
+    } rows[] = {
+        {"vllm:stage=post,moe_backend=triton,deep_gemm=off", "%smla_attn.mla_attn.W_UK_T",
+         WF_TENSOR_VIEW},
+        {"vllm:stage=post,moe_backend=triton,deep_gemm=off", "%smla_attn.mla_attn.W_UV",
+         WF_TENSOR_VIEW},
+        {"sglang:", "attr:%sw_kc", WF_TENSOR_WEIGHTS},
+        {"sglang:", "attr:%sw_vc", WF_TENSOR_WEIGHTS},
+    };
+    struct wf_model *config =
+        parse(mla, FP8
+              "[128, 128], \"modules_to_not_convert\": [\"model.layers.1.self_attn.kv_b_proj\"]}");
+    struct wf_model *job = make_good(config, "megatron:;vllm:");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        for (int quantised = 0; quantised < 2; quantised++) {
+            struct wf_recipe recipe;
+            struct wf_layout *layout = NULL;
+            struct wf_error error = {0};
+            cr_assert_eq(wf_recipe_parse(rows[i].spec, NULL, &recipe, &error), WF_OK);
+            recipe.quant = quantised ? WF_RECIPE_QUANT_CONFIG : WF_RECIPE_QUANT_NONE;
+            cr_assert_eq(wf_layout_derive(job, &recipe, 0, &layout, &error), WF_OK, "%s",
+                         error.text);
+            for (int layer = 0; layer < 2; layer++) {
+                char dir[64], name[WF_NAME_MAX];
+                snprintf(dir, sizeof dir, "model.layers.%d.self_attn.", layer);
+                snprintf(name, sizeof name, rows[i].name, dir);
+                uint32_t tensor = wf_layout_find(layout, name, strlen(name));
+                cr_assert_neq(tensor, UINT32_MAX, "%s", name);
+                cr_expect_eq(layout->tensors[tensor].kind,
+                             quantised && layer == 0 ? WF_TENSOR_DERIVED : rows[i].plain, "%s",
+                             name);
+                cr_expect_eq(layout->tensors[tensor].dtype, WF_DTYPE_BF16, "%s", name);
+            }
+            wf_layout_free(layout);
+        }
+    }
+    wf_model_free(job);
+    wf_model_free(config);
+}
+
 Test(variant, refusals_say_what_and_why)
 {
     static const char gpt_oss[] =
