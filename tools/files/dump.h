@@ -8,10 +8,10 @@
  *   rank_00.safetensors  or rank_00.pt, rank_01..., one file for each rank of the recipe, two
  * digits or more: the rank's tensors under the framework's own names Other files are not looked at.
  *
- * Opening reads headers only (safetensors) or the pickle (.pt: torch_pt.h says what is accepted;
- * nothing in it is ever run). Data is read by pread where it is asked for: no mapping, no whole
- * files in memory, thread-safe; a file that shrinks gives IO. Everything is checked: sizes, counts,
- * numbers, names given twice, tensors that reach outside their file.
+ * Opening reads headers only (safetensors) or the pickle (.pt: torch_pickle.h and torch_zip.h say
+ * what is accepted; nothing in it is ever run). Data is read by pread where it is asked for: no
+ * mapping, no whole files in memory, thread-safe; a file that shrinks gives IO. Everything is
+ * checked: sizes, counts, numbers, names given twice, tensors that reach outside their file.
  *
  * A rank's tensors can also come from single files, without a folder and a recipe (`weft layout
  * detect`): several shards make one rank, and lines of "name TAB dtype TAB shape" as the rank files

@@ -314,19 +314,38 @@ static enum wf_status read_names(struct wf_dump_rank *rank, const struct wf_dump
     return status;
 }
 
+/* PROTO, a version, and not yet a text. */
+static bool is_pickle(const char *first, size_t len)
+{
+    return len >= 2 && (uint8_t)first[0] == 0x80 && first[1] >= 2 && first[1] <= 5;
+}
+
+static enum wf_status read_at(void *fd, void *buffer, size_t len, uint64_t offset,
+                              struct wf_error *error)
+{
+    return wf_file_pread(*(int *)fd, buffer, len, offset, error);
+}
+
 enum wf_status wf_dump_rank_add(struct wf_dump_rank *rank, const char *path,
                                 const struct wf_dump_options *options, struct wf_error *error)
 {
-    (void)options;
     char first[WF_ST_PREFIX_BYTES + 1] = {0};
     enum wf_status status = open_file(rank, path, error);
     if (status != WF_OK) {
         return status; /* its sentence names the file */
     }
-    const struct wf_dump_file *file = &rank->files[rank->file_count - 1];
+    struct wf_dump_file *file = &rank->files[rank->file_count - 1];
     size_t first_len = file->bytes < sizeof first ? (size_t)file->bytes : sizeof first;
     status = wf_file_pread(file->fd, first, first_len, 0, error);
-    if (status == WF_OK) {
+    if (status == WF_OK && wf_dump_is_torch(first, first_len)) {
+        const struct wf_zip_source source = {read_at, &file->fd, file->bytes};
+        status = wf_dump_add_torch(rank, &source, rank->file_count - 1, options, error);
+    } else if (status == WF_OK && is_pickle(first, first_len)) {
+        status =
+            wf_error_set(error, WF_UNSUPPORTED,
+                         "a bare pickle, as torch before 1.6 wrote; save it again with a newer "
+                         "torch (torch.save(torch.load(...)))");
+    } else if (status == WF_OK) {
         status = read_names(rank, file, first, first_len, error);
     }
     if (status != WF_OK) {
