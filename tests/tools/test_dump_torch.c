@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "folder.h"
-#include "tools/files/dump.h"
+#include "tools/files/dump_private.h"
 #include "tools/files/io.h"
 #include "tools/files/torch_pickle.h"
 
@@ -127,29 +126,42 @@ Test(dump_torch, refused)
     }
 }
 
+struct memory {
+    const char *bytes;
+    size_t len;
+};
+
+static enum wf_status read_memory(void *user, void *buffer, size_t len, uint64_t offset,
+                                  struct wf_error *error)
+{
+    const struct memory *memory = user;
+    (void)error;
+    cr_assert(offset <= memory->len && len <= memory->len - offset);
+    memcpy(buffer, memory->bytes + offset, len);
+    return WF_OK;
+}
+
 /* Cut at every length, and with each byte changed: refused, or read without a step outside (the
  * sanitizers see that). A cut one is never read. */
 Test(dump_torch, damaged)
 {
-    char folder[FOLDER_PATH_MAX], path[2 * FOLDER_PATH_MAX];
     size_t len = 0;
     char *whole = read_text(GOLDEN "module.pt", &len);
-    folder_make(folder);
-    folder_join(path, folder, "rank_00.pt");
     for (size_t i = 0; i < 2 * len; i++) {
         struct wf_dump_rank rank = {0};
         struct wf_error error = {0};
         bool cut = i < len;
-        whole[i % len] ^= cut ? 0 : (char)(1 << i % 8);
-        folder_write(folder, "rank_00.pt", whole, cut ? i : len);
-        whole[i % len] ^= cut ? 0 : (char)(1 << i % 8);
-        enum wf_status status = wf_dump_rank_add(&rank, path, NULL, &error);
-        cr_assert(!cut || i == 0 || status != WF_OK, "cut at %zu", i);
+        struct memory memory = {whole, cut ? i : len};
+        const struct wf_zip_source source = {read_memory, &memory, memory.len};
+        const char change = cut ? 0 : (char)(1 << i % 8);
+        whole[i % len] ^= change;
+        enum wf_status status = wf_dump_add_torch(&rank, &source, 0, NULL, &error);
+        whole[i % len] ^= change;
+        cr_assert(!cut || status != WF_OK, "cut at %zu", i);
         cr_assert(status == WF_OK || error.text[0] != '\0');
         wf_dump_rank_fini(&rank);
     }
     free(whole);
-    folder_remove(folder);
 }
 
 static enum wf_status take_tensor(void *user, const char *name, size_t name_len,
