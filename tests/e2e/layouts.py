@@ -41,6 +41,11 @@ def case_delta_nets():
     commits(tiny("qwen3-next"), "fsdp:dp=2", "vllm:tp=2", "sglang:tp=2")
 
 
+def case_less_one():
+    """Norms that Megatron holds less 1: what arrives has been rounded once, with 1 taken off it."""
+    commits(tiny("qwen3-next"), "megatron:tp=2", "vllm:tp=2", "sglang:tp=2")
+
+
 def case_absorbed():
     """The halves of kv_b_proj that SGLang keeps beside it, and stages of models with experts."""
     commits(tiny("deepseek-v3"), "megatron:tp=2,ep=2,etp=1,vocab_div=1", "sglang:tp=2", "vllm:tp=2,pp=2")

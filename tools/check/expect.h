@@ -25,6 +25,7 @@ enum wf_expect_kind {
     WF_EXPECT_SCALES,
     WF_EXPECT_DEQUANTISED, /* what codes and scales of the matrix say */
     WF_EXPECT_PLUS_ONE,    /* values plus 1 */
+    WF_EXPECT_LESS_ONE,    /* values that trainers hold less 1, and so rounded */
 };
 
 struct wf_expect_rect {
@@ -41,6 +42,7 @@ struct wf_expect_rect {
 struct wf_expect_tensor {
     char name[WF_NAME_MAX];
     enum wf_expect_kind kind;
+    enum wf_dtype less_one; /* of that kind: the type in which they hold it */
     uint64_t rows, columns;
     struct wf_expect_rect *rects; /* by live_row; owned */
     uint32_t rect_count, rect_capacity;

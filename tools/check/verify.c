@@ -146,22 +146,33 @@ static uint32_t one_more(uint32_t bits, enum wf_dtype live)
     return wf_verify_from_float(wf_verify_to_float(bits, live) + 1, live);
 }
 
+/* What an element of the checkpoint has become on its way. */
+static uint32_t arrived(const struct wf_expect_tensor *tensor, uint32_t bits, enum wf_dtype dtype,
+                        enum wf_dtype live)
+{
+    float value = wf_verify_to_float(bits, dtype);
+    if (tensor->kind == WF_EXPECT_LESS_ONE) {
+        uint32_t held = wf_verify_from_float(value - 1, tensor->less_one);
+        value = wf_verify_to_float(held, tensor->less_one) + 1;
+    }
+    uint32_t cast = wf_verify_from_float(value, live);
+    return tensor->kind == WF_EXPECT_PLUS_ONE ? one_more(cast, live) : cast;
+}
+
 /* Steps and casts what was read, and compares it. */
 static void compare_packed(struct wf_verify_run *run, enum wf_dtype dtype, uint64_t index,
                            uint64_t count)
 {
     enum wf_dtype live = run->live->dtype;
-    bool plus_one = run->tensor->kind == WF_EXPECT_PLUS_ONE;
     wf_step_apply(run->packed, dtype, count, run->steps);
-    if (dtype == live && !plus_one) {
+    if (dtype == live && run->tensor->kind == WF_EXPECT_VALUES) {
         wf_verify_compare(run, index, run->packed, count, false);
         return;
     }
     size_t bytes = wf_dtype_bytes(dtype);
     for (uint64_t i = 0; i < count; i++) {
         uint32_t bits = wf_verify_load(run->packed + i * bytes, dtype);
-        uint32_t cast = wf_verify_from_float(wf_verify_to_float(bits, dtype), live);
-        cast = plus_one ? one_more(cast, live) : cast;
+        uint32_t cast = arrived(run->tensor, bits, dtype, live);
         memcpy(run->wide + i * run->live_bytes, &cast, run->live_bytes);
     }
     wf_verify_compare(run, index, run->wide, count, true);
@@ -245,6 +256,13 @@ static enum wf_status check_live(const struct wf_verify *verify,
     return WF_OK;
 }
 
+/* Not of codes and scales. */
+static bool is_of_values(const struct wf_expect_tensor *tensor)
+{
+    return tensor->kind == WF_EXPECT_VALUES || tensor->kind == WF_EXPECT_PLUS_ONE ||
+           tensor->kind == WF_EXPECT_LESS_ONE;
+}
+
 enum wf_status wf_verify_tensor(const struct wf_verify *verify, uint32_t index, uint64_t steps,
                                 const struct wf_verify_live *live, struct wf_verify_result *result,
                                 struct wf_error *error)
@@ -270,9 +288,8 @@ enum wf_status wf_verify_tensor(const struct wf_verify *verify, uint32_t index, 
     run.wide = run.packed + WF_VERIFY_CHUNK * sizeof(uint32_t);
     uint64_t filled = 0;
     for (uint32_t i = 0; status == WF_OK && i < tensor->rect_count; i++) {
-        status = tensor->kind == WF_EXPECT_VALUES || tensor->kind == WF_EXPECT_PLUS_ONE
-                     ? check_rect(&run, &tensor->rects[i], error)
-                     : wf_verify_quantised(&run, &tensor->rects[i], error);
+        status = is_of_values(tensor) ? check_rect(&run, &tensor->rects[i], error)
+                                      : wf_verify_quantised(&run, &tensor->rects[i], error);
         filled += tensor->rects[i].rows * tensor->columns;
     }
     if (status == WF_OK) {
@@ -303,6 +320,19 @@ enum wf_status wf_verify_rank(const struct wf_verify *verify, uint64_t steps,
 /* --- opening and asking ------------------------------------------------------------------------
  */
 
+static void note_less_one(struct wf_expect *expect, const enum wf_dtype *less_one)
+{
+    for (uint32_t t = 0; less_one != NULL && t < expect->tensor_count; t++) {
+        struct wf_expect_tensor *tensor = &expect->tensors[t];
+        bool values = tensor->kind == WF_EXPECT_VALUES && tensor->rect_count > 0;
+        enum wf_dtype held = values ? less_one[tensor->rects[0].param] : WF_DTYPE_NONE;
+        if (held != WF_DTYPE_NONE) {
+            tensor->kind = WF_EXPECT_LESS_ONE;
+            tensor->less_one = held;
+        }
+    }
+}
+
 enum wf_status wf_verify_open(const struct wf_checkpoint *checkpoint, const struct wf_model *model,
                               const struct wf_verify_place *place, struct wf_verify **out,
                               struct wf_error *error)
@@ -330,6 +360,7 @@ enum wf_status wf_verify_open(const struct wf_checkpoint *checkpoint, const stru
         wf_verify_free(verify);
         return status;
     }
+    note_less_one(&verify->expect, place->less_one);
     *out = verify;
     return WF_OK;
 }
@@ -394,15 +425,16 @@ bool wf_verify_is_made(const struct wf_verify *verify, uint32_t index)
     return verify->expect.tensors[index].kind != WF_EXPECT_VALUES;
 }
 
-static enum wf_status plus_one_versions(const struct wf_verify *verify, uint32_t param,
-                                        uint64_t flat, enum wf_dtype live,
-                                        uint32_t bits_out[WF_STEP_PERIOD], struct wf_error *error)
+static enum wf_status value_versions(const struct wf_verify *verify,
+                                     const struct wf_expect_tensor *tensor, uint32_t param,
+                                     uint64_t flat, enum wf_dtype live,
+                                     uint32_t bits_out[WF_STEP_PERIOD], struct wf_error *error)
 {
     enum wf_dtype dtype = verify->checkpoint->entries[param].dtype;
     uint32_t base = 0;
     enum wf_status status = wf_checkpoint_read(verify->checkpoint, param, flat, 1, &base, error);
     for (uint32_t v = 0; status == WF_OK && v < WF_STEP_PERIOD; v++) {
-        bits_out[v] = one_more(wf_verify_value(base, dtype, live, v), live);
+        bits_out[v] = arrived(tensor, wf_step_value(base, dtype, v), dtype, live);
     }
     return status;
 }
@@ -417,9 +449,9 @@ enum wf_status wf_verify_versions(const struct wf_verify *verify, uint32_t index
     const struct wf_expect_rect *rect = find_rect(tensor, row);
     WF_ASSERT(rect != NULL); /* no such tensor has padding */
     row -= rect->live_row;
-    if (tensor->kind == WF_EXPECT_PLUS_ONE) {
+    if (is_of_values(tensor)) {
         uint64_t flat = (rect->row + row) * rect->param_columns + rect->column + column;
-        return plus_one_versions(verify, rect->param, flat, live, bits_out, error);
+        return value_versions(verify, tensor, rect->param, flat, live, bits_out, error);
     }
     return wf_verify_quantised_versions(verify, tensor, rect, row, column, live, bits_out, error);
 }

@@ -42,6 +42,9 @@ struct wf_verify_place {
      * Read by wf_verify_open alone. */
     const struct wf_recipe *recipe;
     uint32_t rank; /* in the recipe's world */
+    /* By parameter: the type in which trainers hold its values less 1, or NONE; NULL: none is. Read
+     * by wf_verify_open alone. */
+    const enum wf_dtype *less_one;
 };
 
 /* `checkpoint` and `model` are borrowed for the life of *out; INVALID names the size that does not

@@ -33,10 +33,12 @@ struct loading {
     const struct wf_run_memory *memory;
     uint64_t step;
     uint8_t *window;
+    float *less_one;    /* the window's elements less 1, while a part wants them so */
     struct part *parts; /* in the order of the files' bytes */
     uint32_t part_count;
     /* of the piece that is being placed */
-    enum wf_dtype from, to;
+    enum wf_dtype from, placed, to; /* of the checkpoint, of what is placed, of the tensor */
+    const void *source;
     uint8_t *tensor;
     uint64_t tensor_bytes, window_bytes;
     bool outside;
@@ -133,21 +135,40 @@ static uint64_t span_end(const struct part *parts, uint32_t count, uint64_t from
 static bool place_box(void *user, const struct wf_box *box)
 {
     struct loading *loading = user;
-    if (!wf_box_within(box, (uint32_t)wf_dtype_bytes(loading->from), loading->window_bytes,
+    if (!wf_box_within(box, (uint32_t)wf_dtype_bytes(loading->placed), loading->window_bytes,
                        (uint32_t)wf_dtype_bytes(loading->to), loading->tensor_bytes)) {
         loading->outside = true;
         return false;
     }
     struct wf_copy_part whole = {0, box->elements};
-    wf_copy_box(box, loading->window, loading->from, loading->tensor, loading->to, whole);
+    wf_copy_box(box, loading->source, loading->placed, loading->tensor, loading->to, whole);
     return true;
+}
+
+/* The window's elements less 1, in f32. */
+static void take_one(struct loading *loading, uint64_t count)
+{
+    int64_t bytes = (int64_t)wf_dtype_bytes(loading->from);
+    struct wf_box run = {
+        .elements = count, .axis_count = 1, .axes = {{count, bytes, sizeof(float)}}};
+    wf_copy_box_cached(&run, loading->window, loading->from, loading->less_one, WF_DTYPE_F32,
+                       (struct wf_copy_part){0, count});
+    for (uint64_t i = 0; i < count; i++) {
+        loading->less_one[i] -= 1;
+    }
 }
 
 static enum wf_status place_window(struct loading *loading, const struct part *part, uint64_t first,
                                    uint64_t count, struct wf_error *error)
 {
     uint32_t tensor = loading->layout->pieces[part->piece].tensor;
-    uint32_t elem_bytes = (uint32_t)wf_dtype_bytes(loading->from);
+    bool less_one = loading->layout->pieces[part->piece].value_rule == WF_VALUE_LESS_ONE;
+    loading->placed = less_one ? WF_DTYPE_F32 : loading->from;
+    loading->source = less_one ? (const void *)loading->less_one : loading->window;
+    if (less_one) {
+        take_one(loading, count);
+    }
+    uint32_t elem_bytes = (uint32_t)wf_dtype_bytes(loading->placed);
     struct wf_nest source = {.param_first = first,
                              .elem_bytes = elem_bytes,
                              .axis_count = 1,
@@ -252,9 +273,10 @@ enum wf_status wf_run_load(const struct wf_checkpoint *checkpoint, const struct 
                               .memory = memory,
                               .step = step,
                               .window = malloc(WF_LOAD_WINDOW_BYTES),
+                              .less_one = malloc(WF_LOAD_WINDOW_BYTES / 2 * sizeof(float)),
                               .parts = calloc(layout->piece_count + 1, sizeof *loading.parts)};
     enum wf_status status = WF_OK;
-    if (loading.window == NULL || loading.parts == NULL) {
+    if (loading.window == NULL || loading.less_one == NULL || loading.parts == NULL) {
         status = wf_error_set(error, WF_NO_MEMORY, "no memory to load the checkpoint through");
     }
     if (status == WF_OK) {
@@ -269,6 +291,7 @@ enum wf_status wf_run_load(const struct wf_checkpoint *checkpoint, const struct 
         status = load_param(&loading, parts, count, error);
     }
     free(loading.window);
+    free(loading.less_one);
     free(loading.parts);
     return status;
 }

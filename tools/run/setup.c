@@ -264,6 +264,9 @@ static enum wf_status load_specs(struct wf_run_setup *setup, struct wf_error *er
         status = wf_error_set(error, WF_INVALID, "%u ranks; at most %d are possible",
                               wf_recipe_world(&setup->train), WF_RANKS_MAX / 2);
     }
+    if (status == WF_OK) {
+        status = wf_run_less_one(setup->model, &setup->train, &setup->less_one, error);
+    }
     if (status != WF_OK) {
         wf_error_prefix(error, "train.spec");
         return status;
@@ -366,6 +369,8 @@ void wf_run_setup_fini(struct wf_run_setup *setup)
     wf_model_free(setup->model);
     wf_model_free(setup->config);
     setup->model = setup->config = NULL;
+    free(setup->less_one);
+    setup->less_one = NULL;
     wf_family_files_fini(&setup->families);
 }
 
@@ -439,6 +444,7 @@ struct wf_verify_place wf_run_verify_place(const struct wf_run_setup *setup, uin
     const struct wf_variants *variants = setup->model->variants;
     bool quantised = variants && wf_model_view(setup->model, recipe) == variants->quantised;
     return (struct wf_verify_place){.recipe = recipe,
+                                    .less_one = setup->less_one,
                                     .rank = place.group_rank,
                                     .tp = recipe->tp,
                                     .tp_rank = at.tp,

@@ -24,6 +24,7 @@ struct wf_run_setup {
     char folder[WF_PATH_MAX]; /* the HF folder with the weights */
     bool made;                /* job.model is a configuration: the folder is one of known values */
     struct wf_recipe train;
+    enum wf_dtype *less_one; /* by parameter: the type in which trainers hold it less 1; or NONE */
     struct wf_recipe infer[WF_GROUPS_MAX];
     struct wf_placement tables[WF_GROUPS_MAX]
                               [WF_JOB_PLACEMENTS_MAX]; /* of job.infer's placements */
@@ -44,6 +45,9 @@ struct wf_run_place {
  * is borrowed. Fini works on zeroed memory. */
 enum wf_status wf_run_setup_load(const char *job_path, struct wf_run_setup *setup_out,
                                  bool *usage_out, struct wf_error *error);
+/* less_one.c: malloc'd, for setup.less_one. */
+enum wf_status wf_run_less_one(const struct wf_model *model, const struct wf_recipe *train,
+                               enum wf_dtype **types_out, struct wf_error *error);
 /* If the job names a configuration and its folder of known values is not there yet, makes it, with
  * a line on standard error. Of several processes of a host that call it at once, one does it. */
 enum wf_status wf_run_setup_make(const struct wf_run_setup *setup, struct wf_error *error);

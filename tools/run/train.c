@@ -57,7 +57,7 @@ static void send_note(struct train *t, struct wf_version version, uint64_t attem
 }
 
 /* The optimizer: every element moves to its next value. In place where the tensors have the
- * checkpoint's dtype, otherwise from the checkpoint, as step_value is defined there. */
+ * checkpoint's dtype and values, otherwise from the checkpoint, as step_value is defined there. */
 static void step_work(struct wf_job *job)
 {
     struct train *t = WF_CONTAINER(job, struct train, step_job);
@@ -65,6 +65,10 @@ static void step_work(struct wf_job *job)
     bool in_place = target == t->current + 1;
     for (uint32_t i = 0; i < t->layout->tensor_count; i++) {
         in_place = in_place && t->layout->tensors[i].dtype == t->process.setup->model->dtype;
+    }
+    for (uint32_t i = 0; i < t->layout->piece_count; i++) {
+        const struct wf_piece *piece = &t->layout->pieces[i];
+        in_place = in_place && (piece->kind != WF_PIECE_DATA || piece->value_rule == WF_VALUE_COPY);
     }
     t->step_status = WF_OK;
     if (!in_place) {
