@@ -71,11 +71,30 @@ struct wf_pickle_item *wf_pickle_item(const struct wf_pickle *p, uint32_t item);
 /* True if the object is this text. */
 bool wf_pickle_text_is(const struct wf_pickle *p, uint32_t object, const char *text);
 
-/* Refuses with a sentence that ends with the opcode's position. */
+/* Refuses with a sentence that says the opcode's position. */
 enum wf_status wf_pickle_refuse(struct wf_pickle *p, enum wf_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 enum wf_status wf_pickle_new(struct wf_pickle *p, enum wf_pickle_kind kind, uint32_t *object_out);
 enum wf_status wf_pickle_grow(struct wf_pickle *p, struct wf_pickle_array *array, size_t size);
+
+/* --- the stack: what stands above the last mark (torch_machine.c) --- */
+/* A word behind an array of words: an object on the stack, a height among the marks. */
+enum wf_status wf_pickle_push(struct wf_pickle *p, struct wf_pickle_array *array, uint32_t word);
+enum wf_status wf_pickle_push_new(struct wf_pickle *p, enum wf_pickle_kind kind);
+enum wf_status wf_pickle_push_integer(struct wf_pickle *p, int64_t value);
+/* Refuses if fewer than `count` objects are there. */
+enum wf_status wf_pickle_need(struct wf_pickle *p, uint32_t count);
+/* Object `depth` from the top, which is there. */
+uint32_t wf_pickle_peek(const struct wf_pickle *p, uint32_t depth);
+/* Ends the part behind the last mark; gives where its objects begin. They stay behind the top. */
+enum wf_status wf_pickle_pop_mark(struct wf_pickle *p, uint32_t *first_out, uint32_t *count_out);
+enum wf_status wf_pickle_put_memo(struct wf_pickle *p, uint64_t index);
+enum wf_status wf_pickle_get_memo(struct wf_pickle *p, uint64_t index);
+/* A tuple of `count` objects from `first` of the stack on (perhaps behind its top). */
+enum wf_status wf_pickle_make_tuple(struct wf_pickle *p, uint32_t first, uint32_t count);
+/* Puts what stands behind the last mark, or the topmost objects, into the list or dict below. */
+enum wf_status wf_pickle_fill_marked(struct wf_pickle *p, enum wf_pickle_kind kind);
+enum wf_status wf_pickle_fill_top(struct wf_pickle *p, enum wf_pickle_kind kind, uint32_t count);
 
 /* --- names and what they make (torch_globals.c) --- */
 /* `index` of a name for an object of kind GLOBAL; a name that is not known is refused. */
