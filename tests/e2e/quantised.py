@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """quantised.py WEFT CASE - engines that hold fp8 codes and scales: each is compared with what the rule makes of the
 whole matrix, by the element check's own arithmetic."""
+import json
 import os
+import struct
 import sys
 
 import e2e
@@ -12,18 +14,19 @@ def blocks(name):
     return os.path.join(MODELS, f"blocks-{name}.json")
 
 
-def write_job(work, train, infer, mode):
+def write_job(work, train, infer, mode, extra=""):
     path = work.path("job.yaml")
     with open(path, "w") as out:
         groups = ", ".join(f'{{name: "g{i}", spec: "{spec}", mode: {mode}}}' for i, spec in enumerate(infer))
-        out.write(f'job: quantised\nmodel: {work.model}\ntrain: {{{train}}}\ninfer: [{groups}]\nrun: {{versions: 2}}\n')
+        out.write(f'job: quantised\nmodel: {work.model}\ntrain: {{{train}}}\ninfer: [{groups}]\nrun: {{versions: 2}}\n{extra}')
     return path
 
 
-def moves(model, train, *infer, mode="staged", publish="hold"):
-    """The report of a job of two versions."""
+def moves(model, train, *infer, mode="staged", publish="hold", extra="", folder=None):
+    """The report of a job of two versions, from known values or from a folder."""
     with Work(model) as work:
-        path = write_job(work, f'spec: "{train}", publish: {publish}', infer, mode)
+        work.model = folder or work.model
+        path = write_job(work, f'spec: "{train}", publish: {publish}', infer, mode, extra)
         status, report, text = run(path)
         check(status == 0, f"{train} -> {' and '.join(infer)}", text[-3000:])
         check_report(report, 2)
@@ -66,6 +69,25 @@ def case_refused():
     check("quant=vllm" in text and "quant=awex" in text, "the refusal names both rules", text)
     text = refused(blocks("qwen3-moe"), "fsdp:dp=3", "vllm:tp=1,quant=vllm")
     check("block" in text and "quant=none" in text and "rank" in text, "the refusal names block and ranks", text)
+
+
+def case_fp8_config():
+    """A config with fp8: a trainer in bf16 starts from codes and scales, engines have what the config says or ask
+    otherwise, and versions are kept in fp8; a job runs from such a folder."""
+    train, engines = "megatron:tp=2,dp=2,ep=4,etp=1", ["vllm:tp=2", "sglang:tp=2", "vllm:quant=none"]
+    with Work(blocks("qwen3-moe")) as work, open(blocks("qwen3-moe")) as text:
+        config = {**json.load(text), "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+        model = work.path("fp8.json")
+        with open(model, "w") as out:
+            json.dump(config, out)
+        versions = work.path("versions")
+        moves(model, train, *engines, "hf:", extra=f"files: {{folder: {versions}}}\n")
+        newest = os.path.join(versions, max(os.listdir(versions)))
+        with open(os.path.join(newest, "model.safetensors"), "rb") as file:
+            header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        kept = {name: entry["dtype"] for name, entry in header.items() if ".layers.0.self_attn.o_proj." in name}
+        check(sorted(kept.values()) == ["F32", "F8_E4M3"], "codes and scales are kept", kept)
+        moves(model, "fsdp:dp=2", *engines[1:], folder=newest)
 
 
 if __name__ == "__main__":
