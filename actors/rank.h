@@ -139,6 +139,8 @@ struct wf_rank_options {
     enum wf_publish_mode publish;           /* train */
     enum wf_update_mode mode;               /* infer */
     uint64_t staging_bytes_max;             /* infer; 0: as much as the weights need */
+    uint64_t prepared_bytes_max;            /* train; what it prepares (models/prepare.h), of all
+                                               slots together; 0: as much as that needs */
     struct wf_transport *const *transports; /* borrows until free; in order of preference */
     uint32_t transport_count;               /* 1 to WF_TRANSPORTS_MAX, of different names */
     uint32_t capacity_jobs;                 /* digests and flips at a time; 0: 1 */

@@ -305,10 +305,31 @@ static enum wf_status check_limits(const struct wf_sender *sender, struct wf_err
     return WF_OK;
 }
 
+/* What is prepared is packed for readers like what a network packs. */
+static enum wf_status check_prepared(const struct wf_sender *sender, struct wf_error *error)
+{
+    const struct wf_layout *source = wf_rank_source(sender->rank);
+    uint64_t allowed = sender->rank->options.prepared_bytes_max, bytes = 0;
+    uint32_t slots = has_snapshots(sender) ? SENDER_SLOTS : 1;
+    for (uint32_t i = sender->rank->layout->tensor_count; i < source->tensor_count; i++) {
+        bytes += (source->tensors[i].bytes + PLACE_ALIGN - 1) / PLACE_ALIGN * PLACE_ALIGN;
+    }
+    if (allowed == 0 || bytes * slots <= allowed) {
+        return WF_OK;
+    }
+    return wf_error_set(error, WF_NO_RESOURCE,
+                        "train rank %u prepares %llu bytes for its readers (codes, scales, norms "
+                        "that are held less 1), %u times; transport.transit_budget allows %llu: "
+                        "give it %llu at least, leave it out, or give the engines quant=none",
+                        sender->rank->options.rank, (unsigned long long)bytes, slots,
+                        (unsigned long long)allowed, (unsigned long long)(bytes * slots));
+}
+
 enum wf_status sender_slots_init(struct wf_sender *sender, struct wf_error *error)
 {
     const struct wf_layout *layout = sender->rank->layout;
     enum wf_status limits = check_limits(sender, error);
+    limits = limits == WF_OK ? check_prepared(sender, error) : limits;
     if (limits != WF_OK) {
         return limits;
     }

@@ -91,6 +91,7 @@ struct wf_job_file {
         uint32_t prefer_count;                                 /* 0: auto */
         bool share_memory; /* test: false makes trainers use memory that cannot be mapped */
         char interfaces[WF_INTERFACES_TEXT]; /* rules (config/interfaces.h), or "" */
+        bool transit_is_set;                 /* the file says it: what is prepared has to fit too */
         uint64_t transit_bytes;              /* of one rank: in flight and packed; default 64 MiB */
         uint32_t lanes; /* connections to each source that is read over a network; default 1 */
         struct wf_job_ucx_option ucx[WF_JOB_UCX_MAX];

@@ -134,6 +134,7 @@ enum wf_status wf_job_take_transport(const struct raw_transport *raw, struct wf_
     }
     if (status == WF_OK && raw->transit_budget != NULL) {
         status = take_budget(raw->transit_budget, &job->transport.transit_bytes, error);
+        job->transport.transit_is_set = true;
     }
     if (status == WF_OK && raw->lanes != NULL) {
         status = take_lanes(*raw->lanes, &job->transport.lanes, error);

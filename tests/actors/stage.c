@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "models/copy.h"
+
 static const char model_text[] =
     "{\"model_type\": \"llama\", \"hidden_size\": 64, \"num_hidden_layers\": 2, "
     "\"vocab_size\": 1000, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
@@ -165,12 +167,27 @@ static void close_rank(struct stage_rank *rank)
     rank->open = false;
 }
 
+/* The job's model: of the config, and of what the engines hold quantised. */
+static void make_model(struct stage *stage, const struct stage_options *options)
+{
+    const char *text = options->config != NULL ? options->config : model_text;
+    struct wf_recipe recipes[2];
+    const struct wf_recipe *both[2] = {&recipes[0], &recipes[1]};
+    struct wf_model *config = NULL;
+    struct wf_error error;
+    check(wf_model_parse(text, strlen(text), NULL, &config, &error), &error);
+    check(wf_recipe_parse(options->train, NULL, &recipes[0], &error), &error);
+    check(wf_recipe_parse(options->infer, NULL, &recipes[1], &error), &error);
+    check(wf_model_for_job(config, both, 2, &stage->model, &error), &error);
+    wf_model_free(config);
+}
+
 void stage_open(struct stage *stage, const struct stage_options *options)
 {
     struct wf_error error;
     memset(stage, 0, sizeof *stage);
     stage->epoch = 1;
-    check(wf_model_parse(model_text, strlen(model_text), NULL, &stage->model, &error), &error);
+    make_model(stage, options);
     check(wf_recipe_parse(options->train, stage->model, &stage->recipes[WF_TRAIN], &error), &error);
     check(wf_recipe_parse(options->infer, stage->model, &stage->recipes[WF_INFER], &error), &error);
     stage->train = wf_recipe_world(&stage->recipes[WF_TRAIN]);
@@ -403,6 +420,47 @@ static void move_box(const struct wf_box *box, const uint8_t *src, uint8_t *dst,
     }
 }
 
+/* By tensor of a trainer's source layout: its own, and what it must have prepared. */
+static void **make_sources(const struct stage_rank *rank)
+{
+    const struct wf_layout *source = wf_rank_source(&rank->rank);
+    const struct wf_prepare *prepare = rank->rank.prepare;
+    uint32_t own = rank->rank.layout->tensor_count;
+    void **tensors = calloc(source->tensor_count + 1, sizeof *tensors);
+    for (uint32_t t = 0; t < source->tensor_count; t++) {
+        tensors[t] = t < own ? rank->tensors[t].address : calloc(1, source->tensors[t].bytes + 1);
+    }
+    for (uint32_t i = 0; prepare != NULL && i < wf_prepare_item_count(prepare); i++) {
+        void *scratch = malloc(wf_prepare_scratch_bytes(prepare) + 1);
+        wf_prepare_run(prepare, i, tensors, scratch);
+        free(scratch);
+    }
+    return tensors;
+}
+
+static void free_sources(const struct stage_rank *rank, void **tensors)
+{
+    for (uint32_t t = rank->rank.layout->tensor_count;
+         t < wf_rank_source(&rank->rank)->tensor_count; t++) {
+        free(tensors[t]);
+    }
+    free(tensors);
+}
+
+static void move_op(const struct stage_rank *src, void **sources, const struct stage_rank *dst,
+                    const struct wf_op *op, uint8_t *wanted)
+{
+    enum wf_dtype from = wf_rank_source(&src->rank)->tensors[op->src_tensor].dtype;
+    enum wf_dtype to = dst->rank.layout->tensors[op->dst_tensor].dtype;
+    uint8_t *at = wanted + dst->tensors[op->dst_tensor].offset;
+    if (from == to) {
+        move_box(&op->box, sources[op->src_tensor], at, wf_dtype_bytes(to));
+    } else {
+        wf_copy_box(&op->box, sources[op->src_tensor], from, at, to,
+                    (struct wf_copy_part){0, op->box.elements});
+    }
+}
+
 static uint32_t host_number(const struct stage *stage, uint32_t index)
 {
     uint32_t first = 0;
@@ -428,22 +486,30 @@ bool stage_live_is_right(struct stage *stage)
     struct wf_error error;
     check(wf_plan_build(&input, &plan, &error), &error);
     bool right = true;
+    void **sources[STAGE_RANKS_MAX];
+    for (uint32_t i = 0; i < stage->train; i++) {
+        sources[i] = make_sources(&stage->ranks[i]);
+    }
     for (uint32_t i = 0; i < stage->infer; i++) {
         struct stage_rank *rank = stage_infer(stage, i);
         uint8_t *wanted = calloc(1, rank->memory.len_bytes);
         for (uint32_t e = 0; e < plan->edge_count; e++) {
             const struct wf_edge *edge = &plan->edges[e];
             for (uint32_t o = 0; o < edge->op_count && edge->dst_rank == i; o++) {
-                const struct wf_op *op = &edge->ops[o];
-                move_box(&op->box, stage->ranks[edge->src_rank].tensors[op->src_tensor].address,
-                         wanted + rank->tensors[op->dst_tensor].offset, 2);
+                move_op(&stage->ranks[edge->src_rank], sources[edge->src_rank], rank, &edge->ops[o],
+                        wanted);
             }
         }
         for (uint32_t t = 0; t < rank->rank.layout->tensor_count; t++) {
-            right = right && memcmp(wanted + rank->tensors[t].offset, rank->tensors[t].address,
-                                    rank->rank.layout->tensors[t].bytes) == 0;
+            const struct wf_tensor *tensor = &rank->rank.layout->tensors[t];
+            right = right && (tensor->kind != WF_TENSOR_WEIGHTS ||
+                              memcmp(wanted + rank->tensors[t].offset, rank->tensors[t].address,
+                                     tensor->bytes) == 0);
         }
         free(wanted);
+    }
+    for (uint32_t i = 0; i < stage->train; i++) {
+        free_sources(&stage->ranks[i], sources[i]);
     }
     wf_plan_free(plan);
     return right;

@@ -37,6 +37,7 @@ struct stage {
 
 struct stage_options {
     const char *train, *infer; /* SPECs */
+    const char *config;        /* of the model; NULL: a small llama */
     bool share_memory;         /* trainers' memory is a memfd */
     enum wf_publish_mode publish;
     enum wf_update_mode mode;

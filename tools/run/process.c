@@ -255,6 +255,8 @@ void wf_process_rank_options(const struct wf_process *process, const struct wf_r
         .tensors = memory->tensors,
         .tensor_count = memory->tensor_count,
         .publish = setup->job.publish,
+        .prepared_bytes_max =
+            setup->job.transport.transit_is_set ? setup->job.transport.transit_bytes : 0,
         .mode = train ? 0 : group->mode,
         .transports = process->transports.list,
         .transport_count = process->transports.count,
