@@ -45,6 +45,25 @@ Test(detect, vllm)
     expect_found("vllm-qwen3-tp2", "qwen3", "vllm:tp=2", "intermediate_size=96");
 }
 
+/* Sizes that follow from others (heads), count layers (intervals, first dense ones) or hide others
+ * (experts behind dense layers), and ETP unlike TP. */
+Test(detect, experts)
+{
+    expect_found("vllm-qwen3moe-tp4", "qwen3_moe", "vllm:tp=4", "num_experts=4");
+    expect_found("megatron-qwen3moe-tp2-ep2-etp1", "qwen3_moe",
+                 "megatron:vocab_div=1,tp=2,ep=2,etp=1", "head_dim=16");
+}
+
+Test(detect, latents)
+{
+    expect_found("vllm-deepseekv3-tp2", "deepseek", "vllm:tp=2", "first_k_dense_replace=1");
+}
+
+Test(detect, intervals)
+{
+    expect_found("sglang-qwen3next-tp2", "qwen3_next", "sglang:tp=2", "full_attention_interval=2");
+}
+
 Test(detect, dumps_are_checked)
 {
     static const struct {

@@ -12,7 +12,12 @@
 /* Names that are not nearly those of the dump are not tried further. */
 #define NEAR_ENOUGH 0.9
 
-enum { NEAREST_MAX = 8 /* families and engines that are tried, those of the nearest names */ };
+enum {
+    NEAREST_MAX = 16, /* families and engines that are tried, those of the nearest names */
+    /* Tensors of trial layouts: of all, and of one recipe. A million take two or three seconds. */
+    WORK_ALL = 4 << 20,
+    WORK_RECIPE = 1 << 18,
+};
 
 struct detector {
     const struct wf_dump_rank *dumps;
@@ -21,6 +26,7 @@ struct detector {
     struct wf_seen seen;
     struct wf_detected *out;
     double nearest;
+    uint64_t work;
 };
 
 /* --- a fit is shown -------------------------------------------------------------------------- */
@@ -109,9 +115,13 @@ static void try_spec(struct detector *d, const struct wf_guess *begin, const cha
     struct wf_guess guess = *begin;
     guess.ranks = d->count;
     snprintf(guess.spec, sizeof guess.spec, "%s", spec);
+    uint64_t slice = d->work < WORK_RECIPE ? d->work : WORK_RECIPE, left = slice;
+    guess.work = &left;
     if (wf_guess_solve(&guess, &d->seen, all_ranks_fit, d)) {
         keep_fit(d, &guess);
     }
+    d->work -= slice - left;
+    d->out->gave_up = d->out->gave_up || left == 0;
 }
 
 static bool knows(const struct wf_engine *engine, const char *key)
@@ -124,14 +134,16 @@ static bool knows(const struct wf_engine *engine, const char *key)
     return false;
 }
 
-/* "engine:more" and the sizes that are not 1. */
+enum { UNSAID = 0 /* of a size: its key is left out */ };
+
+/* "engine:more" and the sizes that are said. */
 static bool make_spec(const struct wf_engine *engine, const char *more, const uint32_t *sizes,
                       const char *const *keys, size_t count, char out[WF_SPEC_MAX])
 {
     size_t used = (size_t)snprintf(out, WF_SPEC_MAX, "%s:%s", engine->name, more);
     const char *mark = *more != '\0' ? "," : "";
     for (size_t i = 0; i < count; i++) {
-        if (sizes[i] == 1) {
+        if (sizes[i] == UNSAID) {
             continue;
         }
         if (!knows(engine, keys[i])) {
@@ -144,12 +156,30 @@ static bool make_spec(const struct wf_engine *engine, const char *more, const ui
     return used < WF_SPEC_MAX;
 }
 
+/* `sizes` of tp, pp, dp and ep, of which 1 is not said; etp unsaid (as tp), then each up to
+ * `etp_max`. */
+static void try_etp(struct detector *d, const struct wf_guess *begin,
+                    const struct wf_engine *engine, const char *more, const uint32_t sizes[4],
+                    uint32_t etp_max)
+{
+    static const char *const keys[] = {"tp", "pp", "dp", "ep", "etp"};
+    for (uint32_t etp = UNSAID; etp <= etp_max; etp += etp == UNSAID ? 1 : etp) {
+        uint32_t all[] = {UNSAID, UNSAID, UNSAID, UNSAID, etp};
+        char spec[WF_SPEC_MAX];
+        for (size_t i = 0; i < 4; i++) {
+            all[i] = sizes[i] > 1 ? sizes[i] : UNSAID;
+        }
+        if (etp != sizes[0] && make_spec(engine, more, all, keys, 5, spec)) {
+            try_spec(d, begin, spec);
+        }
+    }
+}
+
 /* Sizes whose product are the ranks that there are; of a single dump any small ones, without those
  * that shapes cannot show. Without experts ep and etp are not tried. */
 static void try_recipes(struct detector *d, const struct wf_guess *begin,
                         const struct wf_engine *engine, const char *more, bool experts)
 {
-    static const char *const keys[] = {"tp", "pp", "dp", "ep", "etp"};
     uint32_t world = d->count > 1 ? d->count : WF_DETECT_WORLD_MAX / 4;
     uint32_t group = experts ? world : 1;
     for (uint32_t tp = 1; tp <= world; tp *= d->count > 1 ? 1 : 2, tp += d->count > 1) {
@@ -159,13 +189,8 @@ static void try_recipes(struct detector *d, const struct wf_guess *begin,
                 continue;
             }
             for (uint32_t ep = 1; ep <= group; ep *= 2) {
-                for (uint32_t etp = 1; etp <= (experts ? tp * dp : 1); etp *= 2) {
-                    const uint32_t sizes[] = {tp, pp, dp, ep, etp};
-                    char spec[WF_SPEC_MAX];
-                    if (make_spec(engine, more, sizes, keys, 5, spec)) {
-                        try_spec(d, begin, spec);
-                    }
-                }
+                const uint32_t sizes[] = {tp, pp, dp, ep};
+                try_etp(d, begin, engine, more, sizes, experts && tp * dp > 1 ? tp * dp : 0);
             }
         }
     }
@@ -226,7 +251,8 @@ static void start_family(struct detector *d, const struct wf_family *family, siz
     if (one.engine == NULL) {
         return;
     }
-    one.guess = (struct wf_guess){.family = family, .families = d->families, .ranks = 1};
+    one.guess =
+        (struct wf_guess){.family = family, .families = d->families, .work = &d->work, .ranks = 1};
     snprintf(one.guess.spec, sizeof one.guess.spec, "%s:%s", one.engine->name, one.more);
     one.near = wf_guess_start(&one.guess, &d->seen);
     for (size_t i = 0; i < NEAREST_MAX; i++) { /* sorted: the nearest first */
@@ -238,13 +264,22 @@ static void start_family(struct detector *d, const struct wf_family *family, siz
     }
 }
 
-static void try_near(struct detector *d, struct near *one)
+static void come_near(struct detector *d, struct near *one)
 {
+    one->near = wf_guess_trim(&one->guess, &d->seen);
     one->near = wf_guess_improve(&one->guess, &d->seen, one->near);
     note_nearest(d, &one->guess, one->near);
-    if (one->near < NEAR_ENOUGH) {
-        return;
-    }
+}
+
+static int by_nearness(const void *a, const void *b)
+{
+    const struct near *x = a, *y = b;
+    return x->near > y->near ? -1 : x->near < y->near;
+}
+
+static void try_near(struct detector *d, struct near *one)
+{
+    wf_guess_spell_out(&one->guess);
     struct wf_model *model = wf_guess_model(&one->guess);
     bool experts = model != NULL && wf_model_size(model, "E") > 0;
     wf_model_free(model);
@@ -265,7 +300,12 @@ static enum wf_status try_all(struct detector *d, struct wf_error *error)
             start_family(d, wf_families[f], v, list);
         }
     }
-    for (size_t i = 0; i < NEAREST_MAX && list[i].engine != NULL; i++) {
+    size_t count = 0;
+    for (; count < NEAREST_MAX && list[count].engine != NULL; count++) {
+        come_near(d, &list[count]);
+    }
+    qsort(list, count, sizeof *list, by_nearness); /* work may not last for all */
+    for (size_t i = 0; i < count && list[i].near >= NEAR_ENOUGH; i++) {
         try_near(d, &list[i]);
     }
     free(list);
@@ -277,8 +317,12 @@ enum wf_status wf_detect(const struct wf_dump_rank *dumps, uint32_t count,
                          struct wf_error *error)
 {
     *out = (struct wf_detected){0};
-    struct detector d = {
-        .dumps = dumps, .count = count, .families = families, .out = out, .nearest = -1};
+    struct detector d = {.dumps = dumps,
+                         .count = count,
+                         .families = families,
+                         .out = out,
+                         .nearest = -1,
+                         .work = WORK_ALL};
     if (count == 0 || count > WF_DETECT_WORLD_MAX || dumps[0].count == 0) {
         return wf_error_set(error, WF_INVALID, "expected the tensors of 1 to %d ranks, found %s",
                             WF_DETECT_WORLD_MAX,

@@ -35,7 +35,8 @@ struct wf_detect_fit {
 struct wf_detected {
     struct wf_detect_fit *fits; /* owned */
     uint32_t fit_count;
-    bool more; /* fits beyond WF_DETECT_FITS_MAX were left out */
+    bool more;    /* fits beyond WF_DETECT_FITS_MAX were left out */
+    bool gave_up; /* some recipes would have taken more work than is allowed for one */
     /* Without a fit: the family and engine whose names come nearest, and a name of the dump that
      * they do not have. */
     char nearest[512];

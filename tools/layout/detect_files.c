@@ -112,8 +112,9 @@ void wf_detect_files_fini(struct wf_detect_files *files)
 void wf_detected_print(FILE *out, const struct wf_detected *detected)
 {
     if (detected->fit_count == 0) {
-        fprintf(out, "nothing fits; nearest: %s\n", detected->nearest);
-        return;
+        fprintf(out, "nothing fits; nearest: %s\n",
+                detected->nearest[0] != '\0' ? detected->nearest
+                                             : "no family and engine has a name like these");
     }
     if (detected->fit_count > 1) {
         fprintf(out, "ambiguous: these %u make the same names and shapes%s\n", detected->fit_count,
@@ -125,6 +126,11 @@ void wf_detected_print(FILE *out, const struct wf_detected *detected)
         if (fit->free[0] != '\0') {
             fprintf(out, "    only the product shows of %s\n", fit->free);
         }
+    }
+    if (detected->gave_up) {
+        fprintf(out,
+                "not all recipes were tried to the end: some have more sizes to choose than time "
+                "is taken for\n");
     }
 }
 
@@ -142,6 +148,7 @@ struct json_object *wf_detected_to_json(const struct wf_detected *detected)
     }
     json_object_object_add(root, "fits", fits);
     json_object_object_add(root, "more", json_object_new_boolean(detected->more));
+    json_object_object_add(root, "gave_up", json_object_new_boolean(detected->gave_up));
     json_object_object_add(root, "nearest", json_object_new_string(detected->nearest));
     return root;
 }

@@ -13,13 +13,17 @@
 #include "models/engines/engine.h"
 #include "tools/layout/detect_private.h"
 
+#define NEARER 1e-9 /* less is the same */
+
 enum {
     START = 16,        /* of a size: has the divisors that small recipes need */
     START_ROWS = 4096, /* of a vocabulary: padding must not hide it */
     START_LAYERS = 4,
     START_EXPERTS = 8,
     ROUNDS_MAX = 12,
-    FREE_MAX = 3, /* products of which one size is chosen */
+    FREE_MAX = 3,     /* products of which one size is chosen */
+    SMALL_MAX = 16,   /* values that are tried of a size that is no factor */
+    TRIAL_COST = 100, /* of a config, in tensors */
 };
 
 /* --- configs --------------------------------------------------------------------------------- */
@@ -104,11 +108,15 @@ bool wf_guess_seen(const struct wf_guess *guess, struct wf_seen *out)
     struct wf_model *model = wf_guess_model(guess);
     struct wf_recipe recipe;
     *out = (struct wf_seen){0};
-    bool good = model != NULL && wf_recipe_parse(guess->spec, model, &recipe, NULL) == WF_OK;
+    uint64_t cost = TRIAL_COST + (model != NULL ? model->param_count : 0);
+    *guess->work -= *guess->work > cost ? cost : *guess->work;
+    bool good = *guess->work > 0 && model != NULL &&
+                wf_recipe_parse(guess->spec, model, &recipe, NULL) == WF_OK;
     for (uint32_t rank = 0; rank < guess->ranks && good; rank++) {
         struct wf_layout *layout = NULL;
         good = wf_layout_derive(model, &recipe, rank, &layout, NULL) == WF_OK &&
                wf_seen_add_layout(out, layout);
+        *guess->work -= good && *guess->work > layout->tensor_count ? layout->tensor_count : 0;
         wf_layout_free(layout);
     }
     wf_model_free(model);
@@ -131,9 +139,16 @@ static double alike(const struct wf_guess *guess, const struct wf_seen *seen)
     return near;
 }
 
+/* What a family says of itself ("1" for every how many layers have experts) goes with more than any
+ * number of ours; but not "0", which hides what the size is of. */
 static uint64_t start_of(const struct wf_family_size *size)
 {
-    return strcmp(size->name, "V") == 0   ? START_ROWS
+    uint64_t rule = size->otherwise != NULL && strspn(size->otherwise, "0123456789") > 0 &&
+                            size->otherwise[strspn(size->otherwise, "0123456789")] == '\0'
+                        ? strtoull(size->otherwise, NULL, 10)
+                        : 0;
+    return rule > 0                       ? rule
+           : strcmp(size->name, "V") == 0 ? START_ROWS
            : strcmp(size->name, "L") == 0 ? START_LAYERS
            : strcmp(size->name, "E") == 0 ? START_EXPERTS
                                           : START;
@@ -150,7 +165,7 @@ static bool improve(struct wf_guess *guess, size_t size, const struct wf_seen *s
         trial.given[size] = true;
         trial.value[size] = flag ? flags[i] : numbers[i];
         double now = alike(&trial, seen);
-        if (now > *near + 1e-9) {
+        if (now >= *near + NEARER) {
             *near = now;
             best = trial;
             better = true;
@@ -158,6 +173,11 @@ static bool improve(struct wf_guess *guess, size_t size, const struct wf_seen *s
     }
     *guess = best;
     return better;
+}
+
+static bool is_off(const struct wf_family_size *size)
+{
+    return size->otherwise != NULL && strcmp(size->otherwise, "0") == 0;
 }
 
 double wf_guess_start(struct wf_guess *guess, const struct wf_seen *seen)
@@ -174,6 +194,28 @@ double wf_guess_start(struct wf_guess *guess, const struct wf_seen *seen)
         }
         near = alike(guess, seen);
     }
+    /* As near as it may come: 16 dense layers of 4 hide the experts, one does not. */
+    struct wf_guess few = *guess;
+    for (size_t i = 0; i < family->size_count; i++) {
+        few.value[i] = is_off(&family->sizes[i]) && few.value[i] == START ? 1 : few.value[i];
+    }
+    double may = alike(&few, seen);
+    return may > near ? may : near;
+}
+
+double wf_guess_trim(struct wf_guess *guess, const struct wf_seen *seen)
+{
+    double near = alike(guess, seen);
+    for (size_t s = 0; s < guess->family->size_count && near >= 0; s++) {
+        struct wf_guess trial = *guess;
+        trial.given[s] = false;
+        bool has_rule = guess->given[s] && guess->family->sizes[s].otherwise != NULL;
+        double now = has_rule ? alike(&trial, seen) : -1;
+        if (now >= near + NEARER) {
+            *guess = trial;
+            near = now;
+        }
+    }
     return near;
 }
 
@@ -188,6 +230,42 @@ double wf_guess_improve(struct wf_guess *guess, const struct wf_seen *seen, doub
         }
     }
     return near;
+}
+
+static bool same_seen(const struct wf_seen *a, const struct wf_seen *b)
+{
+    bool same = a->count == b->count;
+    for (uint32_t i = 0; i < a->count && same; i++) {
+        same = a->slots[i].pattern == b->slots[i].pattern &&
+               memcmp(a->slots[i].parts, b->slots[i].parts, sizeof a->slots[i].parts) == 0;
+    }
+    return same;
+}
+
+void wf_guess_spell_out(struct wf_guess *guess)
+{
+    struct wf_model *model = wf_guess_model(guess);
+    struct wf_seen before, after;
+    if (model == NULL || !wf_guess_seen(guess, &before)) {
+        wf_model_free(model);
+        return;
+    }
+    for (size_t s = 0; s < guess->family->size_count; s++) {
+        const struct wf_family_size *size = &guess->family->sizes[s];
+        struct wf_guess trial = *guess;
+        trial.given[s] = true;
+        trial.value[s] = wf_model_size(model, size->name);
+        if (guess->given[s] || size->key == NULL || wf_guess_is_flag(size) || trial.value[s] == 0 ||
+            !wf_guess_seen(&trial, &after)) {
+            continue;
+        }
+        if (same_seen(&before, &after)) {
+            *guess = trial;
+        }
+        wf_seen_fini(&after);
+    }
+    wf_seen_fini(&before);
+    wf_model_free(model);
 }
 
 /* --- sizes ----------------------------------------------------------------------------------- */
@@ -222,19 +300,26 @@ static uint64_t current(const struct wf_guess *guess, size_t size)
     return value;
 }
 
+/* A value that shows somewhere, or one that shows nowhere if all that are taken are such. */
 static void probe_size(struct solver *solver, size_t size)
 {
     struct probe *probe = &solver->probes[size];
     probe->from = probe->to = current(solver->guess, size);
     const uint64_t tries[] = {probe->from * 2, probe->from / 2, probe->from * 3,
                               probe->from + 1, probe->from + 2, probe->from / 4};
-    for (size_t i = 0; i < sizeof tries / sizeof tries[0] && probe->to == probe->from; i++) {
+    bool shows = false;
+    for (size_t i = 0; i < sizeof tries / sizeof tries[0] && !shows; i++) {
         struct wf_guess trial = *solver->guess;
+        struct wf_seen seen;
         trial.given[size] = true;
         trial.value[size] = tries[i];
-        if (tries[i] != probe->from && wf_guess_seen(&trial, &probe->seen)) {
-            probe->to = tries[i];
+        if (tries[i] == probe->from || !wf_guess_seen(&trial, &seen)) {
+            continue;
         }
+        shows = !same_seen(&seen, &solver->now);
+        wf_seen_fini(&probe->seen);
+        probe->seen = seen;
+        probe->to = tries[i];
     }
 }
 
@@ -252,8 +337,39 @@ static uint64_t movers(const struct solver *solver, uint32_t slot, uint32_t part
     return bits;
 }
 
-/* The value of size s that makes the part what the dump has; false if no whole number does. */
-static bool solve_part(const struct solver *solver, uint32_t slot, uint32_t part, size_t s,
+static bool makes_part(const struct solver *solver, uint32_t slot, uint32_t part, size_t s,
+                       uint64_t value)
+{
+    const struct wf_seen_slot *want = &solver->seen->slots[slot];
+    struct wf_guess trial = *solver->guess;
+    struct wf_seen seen;
+    trial.given[s] = true;
+    trial.value[s] = value;
+    if (!wf_guess_seen(&trial, &seen)) {
+        return false;
+    }
+    const struct wf_seen_slot *found = wf_seen_find(&seen, want->pattern);
+    bool makes = found != NULL && found->parts[part] == want->parts[part];
+    wf_seen_fini(&seen);
+    return makes;
+}
+
+/* Of a size that is no factor (every how many layers): a small one that makes the part. */
+static bool solve_small(const struct solver *solver, uint32_t slot, uint32_t part, size_t s,
+                        uint64_t *value_out)
+{
+    for (uint64_t value = 0; value <= SMALL_MAX; value++) {
+        if (makes_part(solver, slot, part, s, value)) {
+            *value_out = value;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The value of size s that makes the part what the dump has, if the part rises with it evenly;
+ * false if no whole number does. */
+static bool solve_even(const struct solver *solver, uint32_t slot, uint32_t part, size_t s,
                        uint64_t *value_out)
 {
     const struct wf_seen_slot *want = &solver->seen->slots[slot];
@@ -268,6 +384,23 @@ static bool solve_part(const struct solver *solver, uint32_t slot, uint32_t part
     __int128 value = (__int128)probe->from + wanted / rise;
     *value_out = (uint64_t)value;
     return value >= 0 && value <= UINT32_MAX;
+}
+
+/* A count (part 0) need not rise evenly; a value that the others' trial sizes do not go with cannot
+ * be tried and is believed. */
+static bool solve_part(const struct solver *solver, uint32_t slot, uint32_t part, size_t s,
+                       uint64_t *value_out)
+{
+    bool even = solve_even(solver, slot, part, s, value_out);
+    if (part > 0 || (even && makes_part(solver, slot, part, s, *value_out))) {
+        return even;
+    }
+    uint64_t small;
+    if (solve_small(solver, slot, part, s, &small)) {
+        *value_out = small;
+        return true;
+    }
+    return even;
 }
 
 /* Solved sizes may not go with the trial values of the others (2 query heads, 16 KV heads): smaller
@@ -350,8 +483,10 @@ static bool solve_from(struct wf_guess *guess, const struct wf_seen *seen, unsig
 static bool choose(struct wf_guess *guess, const struct wf_seen *seen, uint64_t product,
                    unsigned chosen, wf_guess_check_t *check, void *user)
 {
-    static const uint64_t usual[] = {128, 64, 256, 192, 512, 96, 80, 32, 16, 8, 4, 2, 1};
     size_t last = 63 - (size_t)__builtin_clzll(product);
+    /* The first: what it is now, which of a size that configs mostly leave out is its rule. */
+    const uint64_t usual[] = {
+        current(guess, last), 128, 64, 256, 192, 512, 96, 80, 32, 16, 8, 4, 2, 1};
     for (size_t i = 0; i < sizeof usual / sizeof usual[0] && chosen < FREE_MAX; i++) {
         struct wf_guess trial = *guess;
         trial.given[last] = trial.solved[last] = true;
