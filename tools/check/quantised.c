@@ -57,30 +57,50 @@ struct wf_check_block wf_check_block(enum wf_quant rule, float amax)
     return block;
 }
 
+static uint32_t bits_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
 /* To the nearest of the numbers that have three bits behind the first, ties to the even one; below
- * 2^-6 these are multiples of 2^-9. A number added whose last bit is worth that much makes the
- * processor round there. */
+ * 2^-6 these are multiples of 2^-9: a number added whose last bit is worth that much makes the
+ * processor round there, and leaves the multiple in its last bits. Without branches, so that the
+ * compiler does several at once: a check of a large model is a billion of these. */
+static inline uint8_t code_of(float scaled)
+{
+    uint32_t bits = bits_of(scaled), sign = bits >> 24 & 0x80, magnitude = bits & 0x7fffffff;
+    float size;
+    memcpy(&size, &magnitude, sizeof size);
+    uint32_t normal = ((magnitude + 0x7ffff + (magnitude >> 20 & 1)) >> 20) - ((127 - 7) << 3);
+    uint32_t small = bits_of(size + 0x1p14f) - bits_of(0x1p14f);
+    uint32_t code = magnitude < (uint32_t)(127 - 6) << 23 ? small : normal;
+    code = magnitude >= bits_of(448) ? 0x7e : code;
+    code = magnitude > 0x7f800000 ? 0x7f : code;
+    return (uint8_t)(sign | code);
+}
+
+void wf_check_codes(const struct wf_check_block *block, const float *values, uint64_t count,
+                    uint8_t *codes_out)
+{
+    float factor = block->factor;
+    if (block->divides) {
+        for (uint64_t i = 0; i < count; i++) {
+            codes_out[i] = code_of(values[i] / factor);
+        }
+    } else {
+        for (uint64_t i = 0; i < count; i++) {
+            codes_out[i] = code_of(values[i] * factor);
+        }
+    }
+}
+
 uint8_t wf_check_code(const struct wf_check_block *block, float value)
 {
-    float scaled = block->divides ? value / block->factor : value * block->factor;
-    if (scaled != scaled) {
-        return signbit(value) ? 0xff : 0x7f;
-    }
-    float magnitude = fabsf(scaled);
-    uint8_t sign = signbit(scaled) ? 0x80 : 0;
-    if (magnitude >= e4m3_max) {
-        return sign | 0x7e;
-    }
-    uint32_t bits;
-    memcpy(&bits, &magnitude, sizeof bits);
-    uint32_t exponent = bits >> 23; /* biased by 127 */
-    if (exponent < 127 - 6) {
-        volatile float sum = magnitude + 0x1p14f; /* its last bit is 2^-9 */
-        return sign | (uint8_t)((sum - 0x1p14f) * 0x1p9f);
-    }
-    uint32_t below = bits >> 20, rest = bits & 0xfffff; /* exponent and three bits; the others */
-    below += rest > 0x80000 || (rest == 0x80000 && (below & 1) == 1);
-    return sign | (uint8_t)(below - ((127 - 7) << 3));
+    uint8_t code;
+    wf_check_codes(block, &value, 1, &code);
+    return code;
 }
 
 float wf_check_decode(const struct wf_check_block *block, uint8_t code)

@@ -28,6 +28,9 @@ bool wf_check_knows(enum wf_quant rule);
 /* `amax`: of the block's magnitudes, NaNs left out. */
 struct wf_check_block wf_check_block(enum wf_quant rule, float amax);
 uint8_t wf_check_code(const struct wf_check_block *block, float value);
+/* The same of values that stand one after the other. */
+void wf_check_codes(const struct wf_check_block *block, const float *values, uint64_t count,
+                    uint8_t *codes_out);
 /* What a code stands for: times the scale. */
 float wf_check_decode(const struct wf_check_block *block, uint8_t code);
 

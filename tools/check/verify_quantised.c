@@ -35,6 +35,14 @@ static enum wf_status read_strip(struct wf_verify_run *run, uint32_t param, uint
         return status;
     }
     wf_step_apply(run->packed, dtype, count, run->steps);
+    if (dtype == WF_DTYPE_BF16) { /* what models are in: as fast as it can be said */
+        const uint16_t *halves = (const uint16_t *)(const void *)run->packed;
+        for (uint64_t i = 0; i < count; i++) {
+            uint32_t wide = (uint32_t)halves[i] << 16;
+            memcpy(&strip->values[i], &wide, sizeof wide);
+        }
+        return WF_OK;
+    }
     for (uint64_t i = 0; i < count; i++) {
         strip->values[i] =
             wf_verify_to_float(wf_verify_load(run->packed + i * bytes, dtype), dtype);
@@ -42,16 +50,22 @@ static enum wf_status read_strip(struct wf_verify_run *run, uint32_t param, uint
     return WF_OK;
 }
 
-/* NaNs do not count. */
+/* NaNs do not count. Bits of numbers without their signs are ordered as the numbers are. */
 static float amax_of(const struct strip *strip, uint64_t column, uint64_t columns)
 {
-    float amax = 0;
+    uint32_t most = 0;
     for (uint64_t r = 0; r < strip->rows; r++) {
-        for (uint64_t c = column; c < column + columns; c++) {
-            float magnitude = fabsf(strip->values[r * strip->columns + c]);
-            amax = magnitude > amax ? magnitude : amax;
+        const float *row = strip->values + r * strip->columns + column;
+        for (uint64_t c = 0; c < columns; c++) {
+            uint32_t bits;
+            memcpy(&bits, &row[c], sizeof bits);
+            bits &= 0x7fffffff;
+            bits = bits > 0x7f800000 ? 0 : bits;
+            most = bits > most ? bits : most;
         }
     }
+    float amax;
+    memcpy(&amax, &most, sizeof amax);
     return amax;
 }
 
@@ -73,15 +87,28 @@ static struct strip shown(const struct wf_expect_rect *rect)
                           .columns = rect->transposed ? rect->rows : rect->columns};
 }
 
-/* The element at (row, column) of the strip as the live tensor should have it. */
-static uint32_t made_of(const struct wf_verify_run *run, const struct wf_check_block *blocks,
-                        const struct strip *strip, uint64_t row, uint64_t column)
+/* The elements [column, column + count) of a row of the strip as the live tensor should have them.
+ */
+static void make_row(const struct wf_verify_run *run, const struct wf_check_block *blocks,
+                     const struct strip *strip, uint64_t row, uint64_t column, uint64_t count,
+                     uint8_t *out)
 {
-    const struct wf_check_block *block = &blocks[column / WF_CHECK_BLOCK];
-    uint8_t code = wf_check_code(block, strip->values[row * strip->columns + column]);
-    return run->tensor->kind == WF_EXPECT_CODES
-               ? code
-               : wf_verify_from_float(wf_check_decode(block, code), run->live->dtype);
+    const float *values = strip->values + row * strip->columns;
+    uint8_t codes[WF_CHECK_BLOCK];
+    for (uint64_t at = column, next; at < column + count; at = next) {
+        const struct wf_check_block *block = &blocks[at / WF_CHECK_BLOCK];
+        next = least((at / WF_CHECK_BLOCK + 1) * WF_CHECK_BLOCK, column + count);
+        if (run->tensor->kind == WF_EXPECT_CODES) {
+            wf_check_codes(block, values + at, next - at, out + (at - column));
+            continue;
+        }
+        wf_check_codes(block, values + at, next - at, codes);
+        for (uint64_t c = at; c < next; c++) {
+            float value = wf_check_decode(block, codes[c - at]);
+            uint32_t bits = wf_verify_from_float(value, run->live->dtype);
+            memcpy(out + (c - column) * run->live_bytes, &bits, run->live_bytes);
+        }
+    }
 }
 
 /* The rows and columns of a rectangle that lie in the strip, row by row of the parameter. */
@@ -96,10 +123,8 @@ static void compare_strip(struct wf_verify_run *run, const struct wf_expect_rect
     uint64_t left = part.column > strip->column ? part.column : strip->column;
     uint64_t right = least(part.column + part.columns, strip->column + strip->columns);
     for (uint64_t row = first; row < end; row++) {
-        for (uint64_t c = left; c < right; c++) {
-            uint32_t bits = made_of(run, blocks, strip, row - strip->row, c - strip->column);
-            memcpy(run->packed + (c - left) * run->live_bytes, &bits, run->live_bytes);
-        }
+        make_row(run, blocks, strip, row - strip->row, left - strip->column, right - left,
+                 run->packed);
         uint64_t down = row - part.row, across = left - part.column;
         for (uint64_t c = 0; rect->transposed && c < right - left; c++) {
             wf_verify_compare(run, (rect->live_row + across + c) * rect->columns + down,
@@ -190,6 +215,7 @@ enum wf_status wf_verify_quantised_versions(const struct wf_verify *verify,
     struct wf_verify_run run = {.verify = verify,
                                 .tensor = tensor,
                                 .live = &typed,
+                                .live_bytes = wf_dtype_bytes(live),
                                 .packed = memory,
                                 .wide = memory + WF_VERIFY_CHUNK * sizeof(uint32_t)};
     enum wf_status status = memory != NULL && strip.values != NULL
@@ -202,8 +228,9 @@ enum wf_status wf_verify_quantised_versions(const struct wf_verify *verify,
                 wf_check_block(verify->quant, amax_of(&strip, 0, strip.columns));
             memcpy(&bits_out[run.steps], &block.scale, sizeof bits_out[0]);
             if (!scales) {
-                bits_out[run.steps] =
-                    made_of(&run, &block, &strip, y - strip.row, x - strip.column);
+                bits_out[run.steps] = 0;
+                make_row(&run, &block, &strip, y - strip.row, x - strip.column, 1,
+                         (uint8_t *)&bits_out[run.steps]);
             }
         }
     }
