@@ -18,6 +18,8 @@ enum { WF_EXIT_OK = 0, WF_EXIT_FAILED = 1, WF_EXIT_USAGE = 2 };
     X("status", wf_cmd_status, "say what a running job is doing, and who waits for whom") \
     X("plan", wf_cmd_plan, "plan a job without data: boxes, bytes, balance, proof") \
     X("layout", wf_cmd_layout, "show what a rank holds, or check layouts against fixtures") \
+    X("compare", wf_cmd_compare, "compare two sets of weights tensor by tensor, and say why they differ") \
+    X("dump", wf_cmd_dump, "write what ranks of a framework would hold of a checkpoint") \
     X("bench", wf_cmd_bench, "measure one thing beside its physical limit") \
     X("doctor", wf_cmd_doctor, "say what this host offers, and what would be slow and why") \
     X("versions", wf_cmd_versions, "say which versions lie in a folder, and whether they are whole") \

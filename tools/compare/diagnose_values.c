@@ -1,0 +1,153 @@
+/* diagnose_values.c - hypotheses about two arrays: NaNs, rounding, lost rows, transposes, factors.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/compare/diagnose_private.h"
+
+enum { BLOCK = 128, SAMPLES_MIN = 4 };
+
+static struct wf_finding nans(const struct wf_patient *p)
+{
+    struct wf_finding finding = {0};
+    const struct wf_values *v = &p->pair->result.values;
+    if (v->nan_a != v->nan_b) {
+        bool b = v->nan_b > v->nan_a;
+        finding.cause = WF_CAUSE_NAN;
+        snprintf(finding.text, sizeof finding.text, "%" PRIu64 " NaN in %s where %s has numbers",
+                 b ? v->nan_b - v->nan_a : v->nan_a - v->nan_b, b ? "B" : "A", b ? "A" : "B");
+    }
+    return finding;
+}
+
+/* Every difference is one place of the type that both were compared in. */
+static struct wf_finding rounding(const struct wf_patient *p)
+{
+    struct wf_finding finding = {0};
+    const struct wf_values *v = &p->pair->result.values;
+    if (v->different > 0 && v->one_ulp == v->different && v->different < v->elements) {
+        finding.cause = WF_CAUSE_ROUNDING;
+        snprintf(finding.text, sizeof finding.text,
+                 "%" PRIu64 " of %" PRIu64 " elements differ, each by one place of %s",
+                 v->different, v->elements, wf_dtype_name(p->pair->result.as));
+    }
+    return finding;
+}
+
+static bool row_is(const struct wf_patient *p, uint64_t row, bool zero)
+{
+    const float *a = p->values[WF_A] + row * p->columns, *b = p->values[WF_B] + row * p->columns;
+    bool lost = true, same = true;
+    for (uint64_t c = 0; c < p->columns; c++) {
+        lost = lost && b[c] == 0;
+        same = same && a[c] == b[c];
+    }
+    return zero ? lost && !same : same;
+}
+
+/* Equal rows, and behind them rows of zeros. */
+static struct wf_finding truncated(const struct wf_patient *p)
+{
+    struct wf_finding finding = {0};
+    uint64_t lost = 0, row = p->rows;
+    for (; row > 0 && row_is(p, row - 1, true); row--) {
+        lost++;
+    }
+    bool rest = lost > 0 && row > 0;
+    for (; row > 0 && rest; row--) {
+        rest = row_is(p, row - 1, false);
+    }
+    if (rest) {
+        finding.cause = WF_CAUSE_TRUNCATED;
+        snprintf(finding.text, sizeof finding.text,
+                 "the last %" PRIu64 " of %" PRIu64 " rows are zero in B and not in A", lost,
+                 p->rows);
+    }
+    return finding;
+}
+
+static struct wf_finding transposed(const struct wf_patient *p)
+{
+    struct wf_finding finding = {0};
+    bool same = p->rows == p->columns && p->rows > 1;
+    for (uint64_t r = 0; r < p->rows && same; r++) {
+        for (uint64_t c = 0; c < p->columns && same; c++) {
+            same = p->values[WF_A][r * p->columns + c] == p->values[WF_B][c * p->columns + r];
+        }
+    }
+    if (same) {
+        finding.cause = WF_CAUSE_TRANSPOSED;
+        snprintf(finding.text, sizeof finding.text, "B holds A's transpose");
+    }
+    return finding;
+}
+
+/* What B's numbers of a block are A's times, if it is one factor for all of them. Codes are off by
+ * half a step, 1 in 16, each; together they are not. */
+static bool factor_of(const struct wf_patient *p, uint64_t row, uint64_t column, double *factor_out)
+{
+    uint64_t rows = p->rows - row < BLOCK ? p->rows - row : BLOCK;
+    uint64_t columns = p->columns - column < BLOCK ? p->columns - column : BLOCK, used = 0;
+    double ab = 0, aa = 0, off = 0, bb = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint64_t i = 0; i < rows * columns; i++) {
+            uint64_t at = (row + i / columns) * p->columns + column + i % columns;
+            double a = p->values[WF_A][at], b = p->values[WF_B][at];
+            if (pass == 0) {
+                used += a != 0;
+                ab += a * b;
+                aa += a * a;
+                bb += b * b;
+            } else {
+                double rest = b - *factor_out * a;
+                off += rest * rest;
+            }
+        }
+        if (used < SAMPLES_MIN || aa == 0 || bb == 0) {
+            return false;
+        }
+        *factor_out = ab / aa;
+    }
+    return off < bb / 400; /* a part in 20 */
+}
+
+static struct wf_finding scaled(const struct wf_patient *p)
+{
+    struct wf_finding finding = {0};
+    uint64_t blocks = 0, wrong = 0, first_row = 0, first_column = 0;
+    double first = 1;
+    for (uint64_t row = 0; row < p->rows; row += BLOCK) {
+        for (uint64_t column = 0; column < p->columns; column += BLOCK, blocks++) {
+            double factor = 1;
+            if (!factor_of(p, row, column, &factor)) {
+                return finding;
+            }
+            if (fabs(factor - 1) > 0.05 && wrong++ == 0) {
+                first = factor;
+                first_row = row;
+                first_column = column;
+            }
+        }
+    }
+    if (wrong > 0) {
+        finding.cause = WF_CAUSE_SCALE;
+        snprintf(finding.text, sizeof finding.text,
+                 "%" PRIu64 " of %" PRIu64 " blocks of %d x %d are off by a factor, first that at "
+                 "row %" PRIu64 ", column %" PRIu64 ": B is %.4g times A",
+                 wrong, blocks, BLOCK, BLOCK, first_row, first_column, first);
+    }
+    return finding;
+}
+
+struct wf_finding wf_diagnose_values(const struct wf_patient *patient)
+{
+    static struct wf_finding (*const hypotheses[])(const struct wf_patient *) = {
+        nans, rounding, truncated, transposed, scaled};
+    struct wf_finding finding = {0};
+    for (size_t i = 0; i < sizeof hypotheses / sizeof hypotheses[0] && !finding.cause; i++) {
+        finding = hypotheses[i](patient);
+    }
+    return finding;
+}

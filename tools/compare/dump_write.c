@@ -1,0 +1,336 @@
+/* dump_write.c - writes the files of ranks out of a checkpoint, tensor after tensor. */
+#include "tools/compare/dump_write.h"
+
+#include <inttypes.h>
+#include <json-c/json.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "models/casts.h"
+#include "models/copy.h"
+#include "models/json.h"
+#include "models/safetensors.h"
+#include "tools/compare/side.h"
+#include "tools/files/atomic.h"
+#include "tools/files/hf_folder.h"
+#include "tools/files/io.h"
+
+#define SPAN_MAX ((uint64_t)1 << 30) /* bytes of pieces that lie inside each other */
+enum { BLOCK_ELEMENTS = 1 << 20, PATH_ROOM = 4096 };
+
+struct writer {
+    struct wf_side side; /* from where */
+    struct wf_recipe recipe;
+    const struct wf_layout *layout; /* of the rank at hand */
+    struct wf_atomic_file file;
+    float *block; /* BLOCK_ELEMENTS, of any dtype up to 4 bytes */
+    float *wide;  /* BLOCK_ELEMENTS */
+    struct wf_dump_written *written;
+    struct wf_error *error;
+};
+
+/* --- values ---------------------------------------------------------------------------------- */
+
+/* Elements of a piece's parameter as the tensor holds them, into `block`. */
+static enum wf_status read_block(struct writer *w, const struct wf_piece *piece, uint64_t first,
+                                 uint64_t count, enum wf_dtype as)
+{
+    bool less_one = piece->value_rule == WF_VALUE_LESS_ONE;
+    void *to = less_one ? w->wide : w->block;
+    enum wf_status status = wf_side_read(&w->side, piece->param, first, count,
+                                         less_one ? WF_DTYPE_F32 : as, to, NULL, w->error);
+    if (status == WF_OK && less_one) {
+        for (uint64_t i = 0; i < count; i++) {
+            w->wide[i] -= 1.0F;
+        }
+        wf_cast_for(WF_DTYPE_F32, as, false)(w->block, w->wide, count);
+    }
+    return status;
+}
+
+static enum wf_status write_run(struct writer *w, const struct wf_piece *piece, enum wf_dtype dtype)
+{
+    enum wf_status status = WF_OK;
+    for (uint64_t done = 0; done < piece->count && status == WF_OK; done += BLOCK_ELEMENTS) {
+        uint64_t left = piece->count - done, n = left < BLOCK_ELEMENTS ? left : BLOCK_ELEMENTS;
+        status = read_block(w, piece, piece->param_first + done, n, dtype);
+        status = status == WF_OK
+                     ? wf_atomic_write(&w->file, w->block, n * wf_dtype_bytes(dtype), w->error)
+                     : status;
+    }
+    return status;
+}
+
+struct scatter {
+    const void *block;
+    char *span;
+    enum wf_dtype dtype;
+};
+
+static bool scatter_box(void *user, const struct wf_box *box)
+{
+    const struct scatter *scatter = user;
+    wf_copy_box_cached(box, scatter->block, scatter->dtype, scatter->span, scatter->dtype,
+                       (struct wf_copy_part){0, box->elements});
+    return true;
+}
+
+/* One piece into the span that begins at the nest's offset 0. */
+static enum wf_status scatter_piece(struct writer *w, const struct wf_piece *piece,
+                                    const struct wf_nest *nest, char *span, enum wf_dtype dtype)
+{
+    struct scatter scatter = {w->block, span, dtype};
+    uint64_t last = nest->param_first;
+    uint32_t bytes = (uint32_t)wf_dtype_bytes(dtype);
+    for (uint32_t a = 0; a < nest->axis_count; a++) {
+        last += (nest->axes[a].count - 1) * nest->axes[a].param_step;
+    }
+    enum wf_status status = WF_OK;
+    for (uint64_t at = nest->param_first; at <= last && status == WF_OK; at += BLOCK_ELEMENTS) {
+        uint64_t n = last + 1 - at < BLOCK_ELEMENTS ? last + 1 - at : BLOCK_ELEMENTS;
+        struct wf_nest range = {
+            .param_first = at, .elem_bytes = bytes, .axis_count = n > 1, .axes = {{n, 1, bytes}}};
+        status = read_block(w, piece, at, n, dtype);
+        status = status == WF_OK ? wf_nest_intersect(&range, nest, scatter_box, &scatter, w->error)
+                                 : status;
+    }
+    return status;
+}
+
+static uint64_t end_of(const struct wf_nest *nest)
+{
+    uint64_t end = nest->tensor_offset + nest->elem_bytes;
+    for (uint32_t a = 0; a < nest->axis_count; a++) {
+        end += (nest->axes[a].count - 1) * (uint64_t)nest->axes[a].tensor_step;
+    }
+    return end;
+}
+
+/* Pieces [first, end) that lie inside each other, in bytes [from, to) of the tensor. */
+static enum wf_status write_span(struct writer *w, uint32_t first, uint32_t end, uint64_t from,
+                                 uint64_t to, enum wf_dtype dtype)
+{
+    char *span = to - from <= SPAN_MAX ? calloc(1, to - from) : NULL;
+    enum wf_status status =
+        span != NULL ? WF_OK
+                     : wf_error_set(w->error, WF_NO_MEMORY,
+                                    "no memory for %" PRIu64 " bytes of a tensor", to - from);
+    for (uint32_t i = first; i < end && status == WF_OK; i++) {
+        const struct wf_piece *piece = &w->layout->pieces[i];
+        struct wf_nest nest = wf_layout_nest(w->layout, i);
+        nest.tensor_offset -= from;
+        if (piece->kind == WF_PIECE_FILL) {
+            wf_fill_nest(&nest, span, (uint8_t)piece->value_rule);
+        } else {
+            status = scatter_piece(w, piece, &nest, span, dtype);
+        }
+    }
+    status = status == WF_OK ? wf_atomic_write(&w->file, span, to - from, w->error) : status;
+    free(span);
+    return status;
+}
+
+static enum wf_status write_tensor(struct writer *w, uint32_t tensor)
+{
+    uint32_t first, end;
+    uint64_t at = 0;
+    enum wf_dtype dtype = w->layout->tensors[tensor].dtype;
+    enum wf_status status = WF_OK;
+    wf_layout_pieces(w->layout, tensor, &first, &end);
+    while (first < end && status == WF_OK) {
+        const struct wf_piece *piece = &w->layout->pieces[first];
+        struct wf_nest nest = wf_layout_nest(w->layout, first);
+        uint64_t to = end_of(&nest);
+        uint32_t next = first + 1;
+        for (; next < end && w->layout->pieces[next].tensor_offset < to; next++) {
+            nest = wf_layout_nest(w->layout, next);
+            to = end_of(&nest) > to ? end_of(&nest) : to;
+        }
+        bool run = next == first + 1 && piece->form == 0 && piece->kind == WF_PIECE_DATA;
+        status = run ? write_run(w, piece, dtype) : write_span(w, first, next, at, to, dtype);
+        at = to;
+        first = next;
+    }
+    return status;
+}
+
+/* --- a rank ---------------------------------------------------------------------------------- */
+
+static bool is_row_major(const struct wf_tensor *tensor)
+{
+    int64_t step = 1;
+    bool is = true;
+    for (uint32_t d = tensor->ndim; d-- > 0;) {
+        is = is && (tensor->shape[d] == 1 || tensor->strides[d] == step);
+        step *= (int64_t)tensor->shape[d];
+    }
+    return is;
+}
+
+/* What the checkpoint must have for a tensor. */
+static enum wf_status check_tensor(struct writer *w, uint32_t index)
+{
+    const struct wf_tensor *tensor = &w->layout->tensors[index];
+    uint32_t first, end;
+    if (!is_row_major(tensor)) {
+        return wf_error_set(w->error, WF_UNSUPPORTED,
+                            "%s: the framework keeps its dimensions in another order than files do",
+                            tensor->name);
+    }
+    wf_layout_pieces(w->layout, index, &first, &end);
+    for (uint32_t i = first; i < end; i++) {
+        const struct wf_piece *piece = &w->layout->pieces[i];
+        if (piece->kind == WF_PIECE_FILL) {
+            continue;
+        }
+        const struct wf_side_param *param = &w->side.params[piece->param];
+        if (param->held < param->elements || !wf_dtype_castable(param->dtype, tensor->dtype)) {
+            return wf_error_set(w->error, WF_UNSUPPORTED,
+                                "%s: %s has %" PRIu64 " of %" PRIu64
+                                " elements, in %s; expected all, in what can be cast into %s",
+                                param->name, w->side.path, param->held, param->elements,
+                                wf_dtype_name(param->dtype), wf_dtype_name(tensor->dtype));
+        }
+    }
+    return WF_OK;
+}
+
+static const char *plain_name(const char *name)
+{
+    const char *colon = strchr(name, ':'); /* "buffer:", "attr:" */
+    return colon != NULL ? colon + 1 : name;
+}
+
+static enum wf_status write_header(struct writer *w, uint32_t *list, uint32_t count)
+{
+    struct wf_st_tensor *tensors = calloc((size_t)count + 1, sizeof *tensors);
+    uint8_t *bytes = NULL;
+    size_t len = 0;
+    if (tensors == NULL) {
+        return wf_error_set(w->error, WF_NO_MEMORY, "no memory for a header");
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const struct wf_tensor *tensor = &w->layout->tensors[list[i]];
+        tensors[i] = (struct wf_st_tensor){.name = plain_name(tensor->name),
+                                           .dtype = tensor->dtype,
+                                           .ndim = tensor->ndim,
+                                           .shape = tensor->shape};
+    }
+    enum wf_status status = wf_st_format(tensors, count, NULL, &bytes, &len, w->error);
+    status = status == WF_OK ? wf_atomic_write(&w->file, bytes, len, w->error) : status;
+    free(bytes);
+    free(tensors);
+    return status;
+}
+
+static enum wf_status write_rank(struct writer *w, const char *folder, uint32_t rank)
+{
+    char path[PATH_ROOM];
+    struct wf_layout *layout = NULL;
+    enum wf_status status = wf_layout_derive(w->side.model, &w->recipe, rank, &layout, w->error);
+    if (status != WF_OK) {
+        return status;
+    }
+    w->layout = layout;
+    uint32_t *list = calloc((size_t)layout->tensor_count + 1, sizeof *list), count = 0;
+    status = list != NULL ? WF_OK : wf_error_set(w->error, WF_NO_MEMORY, "no memory for a rank");
+    for (uint32_t i = 0; i < layout->tensor_count && status == WF_OK; i++) {
+        if (layout->tensors[i].kind == WF_TENSOR_WEIGHTS && layout->tensors[i].bytes > 0) {
+            list[count++] = i;
+            status = check_tensor(w, i);
+        }
+    }
+    snprintf(path, sizeof path, "%s/rank_%02" PRIu32 ".safetensors", folder, rank);
+    status = status == WF_OK ? wf_atomic_open(&w->file, path, w->error) : status;
+    status = status == WF_OK ? write_header(w, list, count) : status;
+    for (uint32_t i = 0; i < count && status == WF_OK; i++) {
+        status = write_tensor(w, list[i]);
+        w->written->tensors++;
+        w->written->bytes += layout->tensors[list[i]].bytes;
+    }
+    if (status == WF_OK) {
+        status = wf_atomic_commit(&w->file, w->error);
+    } else {
+        wf_atomic_abort(&w->file);
+    }
+    free(list);
+    wf_layout_free(layout);
+    return status;
+}
+
+/* --- all of it ------------------------------------------------------------------------------- */
+
+/* {"engine": ..., the SPEC's keys, "model": the config}. */
+static enum wf_status write_recipe(struct writer *w, const char *folder)
+{
+    char path[PATH_ROOM], spec[WF_SPEC_MAX], *config = NULL, *rest = NULL;
+    size_t len = 0;
+    struct json_object *model = NULL, *root = json_object_new_object();
+    enum wf_status status = wf_hf_config_read(w->side.path, &config, &len, w->error);
+    status =
+        status == WF_OK ? wf_json_parse(config, len, WF_JSON_PYTHON, &model, w->error) : status;
+    free(config);
+    wf_recipe_format(&w->recipe, spec);
+    char *keys = strchr(spec, ':');
+    if (keys != NULL) {
+        *keys++ = '\0';
+    }
+    json_object_object_add(root, "engine", json_object_new_string(spec));
+    for (char *key = keys != NULL ? strtok_r(keys, ",", &rest) : NULL; key != NULL;
+         key = strtok_r(NULL, ",", &rest)) {
+        char *value = strchr(key, '=');
+        *value++ = '\0';
+        bool is_number = strspn(value, "0123456789") == strlen(value);
+        json_object_object_add(root, key,
+                               is_number ? json_object_new_int64(strtoll(value, NULL, 10))
+                                         : json_object_new_string(value));
+    }
+    json_object_object_add(root, "model", model);
+    snprintf(path, sizeof path, "%s/recipe.json", folder);
+    const char *text = json_object_to_json_string_length(
+        root, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE, &len);
+    if (status == WF_OK) {
+        status = text != NULL ? wf_atomic_write_file(path, text, len, w->error)
+                              : wf_error_set(w->error, WF_NO_MEMORY, "no memory for a recipe");
+    }
+    json_object_put(root);
+    return status;
+}
+
+enum wf_status wf_dump_write(const struct wf_dump_write_options *options,
+                             struct wf_dump_written *written_out, struct wf_error *error)
+{
+    struct wf_dump_written written = {0};
+    struct writer w = {.written = &written, .error = error};
+    enum wf_status status = wf_side_open(options->model, options->families, &w.side, error);
+    if (status == WF_OK && (strcmp(w.side.spec, "hf") != 0 || w.side.refused.count > 0)) {
+        status = wf_error_set(error, WF_UNSUPPORTED, "%s",
+                              w.side.refused.count > 0 ? w.side.refused.items[0]
+                                                       : "expected a Hugging Face folder");
+    }
+    status =
+        status == WF_OK ? wf_recipe_parse(options->spec, w.side.model, &w.recipe, error) : status;
+    status = status == WF_OK ? wf_folder_make(options->folder, 0777, error) : status;
+    w.block = malloc(BLOCK_ELEMENTS * sizeof *w.block);
+    w.wide = malloc(BLOCK_ELEMENTS * sizeof *w.wide);
+    if (status == WF_OK && (w.block == NULL || w.wide == NULL)) {
+        status = wf_error_set(error, WF_NO_MEMORY, "no memory to write a dump");
+    }
+    uint32_t world = status == WF_OK ? wf_recipe_world(&w.recipe) : 0;
+    for (uint32_t r = 0; r < world && status == WF_OK; r++) {
+        status = write_rank(&w, options->folder, r);
+        written.ranks = r + 1;
+        if (options->progress != NULL) {
+            options->progress(options->user, r + 1, world);
+        }
+    }
+    status = status == WF_OK ? write_recipe(&w, options->folder) : status;
+    free(w.block);
+    free(w.wide);
+    wf_side_close(&w.side);
+    if (status == WF_OK) {
+        *written_out = written;
+    }
+    return status;
+}
