@@ -22,6 +22,17 @@ static const char experts_text[] =
     "\"moe_intermediate_size\": 8, \"tie_word_embeddings\": false, "
     "\"torch_dtype\": \"bfloat16\"}";
 
+static const char prepared_text[] =
+    "{\"model_type\": \"qwen3_next\", \"hidden_size\": 128, \"num_hidden_layers\": 2, "
+    "\"vocab_size\": 28, \"num_attention_heads\": 2, \"num_key_value_heads\": 2, "
+    "\"head_dim\": 128, \"intermediate_size\": 256, \"num_experts\": 2, "
+    "\"num_experts_per_tok\": 1, \"moe_intermediate_size\": 256, "
+    "\"shared_expert_intermediate_size\": 256, \"decoder_sparse_step\": 1, "
+    "\"mlp_only_layers\": [], \"full_attention_interval\": 2, \"linear_num_key_heads\": 2, "
+    "\"linear_num_value_heads\": 2, \"linear_key_head_dim\": 128, "
+    "\"linear_value_head_dim\": 128, \"linear_conv_kernel_dim\": 4, "
+    "\"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\"}";
+
 void job_fail(struct job *job, const char *format, ...)
 {
     if (job->result->failure[0] != '\0') {
@@ -55,9 +66,31 @@ static void check(enum wf_status status, const struct wf_error *error)
     }
 }
 
-static void build(struct job *job)
+/* Models and recipes vary with what the job is for. */
+static void make_model(struct job *job)
 {
     struct wf_error error = {0};
+    const struct job_options *o = &job->options;
+    const char *text = o->prepared ? prepared_text : o->experts ? experts_text : model_text;
+    const char *specs[2] = {"megatron:tp=2,pp=2,vocab_div=8",
+                            o->quant     ? "vllm:tp=2,engines=2,quant=vllm"
+                            : o->experts ? "sglang:tp=2,ep=2,redundant=2,engines=2"
+                                         : "vllm:tp=2,engines=2"};
+    const struct wf_recipe *both[2] = {&job->recipes[0], &job->recipes[1]};
+    struct wf_model *config = NULL;
+    check(wf_model_parse(text, strlen(text), NULL, &config, &error), &error);
+    for (int side = 0; side < 2; side++) {
+        check(wf_recipe_parse(specs[side], NULL, &job->recipes[side], &error), &error);
+    }
+    check(wf_model_for_job(config, both, 2, &job->model, &error), &error);
+    for (int side = 0; side < 2; side++) {
+        check(wf_recipe_parse(specs[side], job->model, &job->recipes[side], &error), &error);
+    }
+    wf_model_free(config);
+}
+
+static void build(struct job *job)
+{
     struct wf_sim_options options = wf_sim_options_swarm(job->options.seed);
     options.trace = job->options.trace;
     if (job->options.faults && job->options.seed % 4 == 0) {
@@ -76,16 +109,7 @@ static void build(struct job *job)
     }
     job->store = (struct wf_store){&job_store_ops, job->options.seed % 2 == 0 ? 64 : 1 << 20};
     job->sim = wf_sim_new(job->options.seed, &options);
-    bool experts = job->options.experts;
-    const char *text = experts ? experts_text : model_text;
-    check(wf_model_parse(text, strlen(text), NULL, &job->model, &error), &error);
-    check(wf_recipe_parse("megatron:tp=2,pp=2,vocab_div=8", job->model, &job->recipes[WF_TRAIN],
-                          &error),
-          &error);
-    check(
-        wf_recipe_parse(experts ? "sglang:tp=2,ep=2,redundant=2,engines=2" : "vllm:tp=2,engines=2",
-                        job->model, &job->recipes[WF_INFER], &error),
-        &error);
+    make_model(job);
     job_server_start(job);
     job_observer_start(job);
     for (uint32_t i = 0; i < JOB_RANKS; i++) {
@@ -212,6 +236,16 @@ struct job_options job_options_of_experts_seed(uint64_t seed)
         seed % 2 == 0 ? job_options_of_server_seed(seed) : job_options_of_seed(seed);
     options.experts = true;
     options.versions = 5;
+    return options;
+}
+
+struct job_options job_options_of_prepared_seed(uint64_t seed)
+{
+    struct job_options options =
+        seed % 3 == 0 ? job_options_of_server_seed(seed) : job_options_of_seed(seed);
+    options.prepared = true;
+    options.quant = seed % 2 == 0;
+    options.store = JOB_NO_STORE; /* a folder has nothing prepared */
     return options;
 }
 

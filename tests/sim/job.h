@@ -3,8 +3,9 @@
  * looks after every event.
  *
  * Each published (generation, step) has its own content: every element of every tensor of every
- * train rank is one number that follows from the version. So whatever an engine may serve can be
- * compared with the version it claims, and with what its other ranks hold.
+ * train rank is one number that follows from the version, and what engines have that is made of it
+ * (codes and scales, norms that trainers hold less 1) follows too. So whatever an engine may serve
+ * can be compared with the version it claims, and with what its other ranks hold.
  */
 #ifndef WEFT_TESTS_SIM_JOB_H
 #define WEFT_TESTS_SIM_JOB_H
@@ -24,11 +25,13 @@ enum {
     JOB_RECORDS = 10, /* kinds of records in a journal */
 };
 
-/* Where a fault strikes: at a drawn time, or when its target reaches a state of the protocol. */
+/* Where a fault strikes: at a drawn time, or when its target reaches a state of the protocol. The
+ * last is drawn in jobs with `prepared` alone. */
 /* clang-format off */
 #define JOB_POINT_MAP(X) \
     X(AT_TIME) X(AT_PLANNING) X(AT_READ) X(AT_DOUBT) X(AT_QUIESCING) X(AT_TOLD) X(AT_FLIPPING) \
-    X(AT_QUIET) X(AT_WRITING) X(AT_SOURCE) X(AT_FLIPPED) X(AT_DROPPING) X(AT_HOLD) X(AT_GRANTED) X(AT_OPENED) X(AT_CLOSING)
+    X(AT_QUIET) X(AT_WRITING) X(AT_SOURCE) X(AT_FLIPPED) X(AT_DROPPING) X(AT_HOLD) X(AT_GRANTED) X(AT_OPENED) X(AT_CLOSING) \
+    X(AT_PREPARING)
 /* clang-format on */
 enum job_point {
 #define JOB_POINT_ENUM(name) JOB_##name,
@@ -63,7 +66,9 @@ struct job_options {
     uint32_t in_place;  /* bit e: engine e is updated in place */
     enum { JOB_NO_STORE, JOB_STORE_TOO, JOB_STORE_ALONE } store; /* as a source of fills */
     uint64_t deadline_ns;                                        /* of the trainers' own; 0: none */
-    bool experts; /* the model has some, which engines move after versions */
+    bool experts;  /* the model has some, which engines move after versions */
+    bool prepared; /* the model has what trainers prepare: norms that they hold less 1 */
+    bool quant;    /* and engines want codes and scales too */
     uint64_t every;
     uint32_t attempts_max; /* 0: the server's default */
     FILE *trace;           /* events of the world */
@@ -86,6 +91,8 @@ struct job_options job_options_of_seed(uint64_t seed);
 struct job_options job_options_of_server_seed(uint64_t seed);
 /* With experts; every second one has faults of the server. */
 struct job_options job_options_of_experts_seed(uint64_t seed);
+/* With `prepared`, every second one with `quant`; every third one has faults of the server. */
+struct job_options job_options_of_prepared_seed(uint64_t seed);
 /* Runs one seed to its end: faults first, then none, until the job is complete. */
 void job_run(const struct job_options *options, struct job_result *result);
 

@@ -6,11 +6,26 @@
 
 enum { ELEMENTS_SAMPLED = 4 };
 
-/* An element is the version's number, or zero where the layout fills. */
-static bool element_is_good(const struct job_rank *host, uint64_t tensor, uint64_t element)
+static uint32_t element_of(const struct job_rank *host, uint64_t tensor, uint64_t element)
 {
-    const uint16_t *at = host->tensors[tensor].address;
-    return at[element] == job_content(host->version) || at[element] == 0;
+    size_t bytes = wf_dtype_bytes(host->layout->tensors[tensor].dtype);
+    uint32_t bits = 0;
+    memcpy(&bits, (const uint8_t *)host->tensors[tensor].address + element * bytes, bytes);
+    return bits;
+}
+
+static uint64_t elements_of(const struct job_rank *host, uint64_t tensor)
+{
+    const struct wf_tensor *at = &host->layout->tensors[tensor];
+    return at->kind == WF_TENSOR_WEIGHTS ? at->bytes / wf_dtype_bytes(at->dtype) : 0;
+}
+
+/* An element is the version's, or zero where the layout fills. */
+static bool element_is_good(const struct job_rank *host, uint64_t tensor, uint64_t element,
+                            uint32_t arrived)
+{
+    uint32_t bits = element_of(host, tensor, element);
+    return bits == 0 || bits == arrived;
 }
 
 static bool sample(struct job *job, const struct job_rank *host, uint64_t salt)
@@ -19,9 +34,11 @@ static bool sample(struct job *job, const struct job_rank *host, uint64_t salt)
         /* Not drawn: the checker must not change the schedule that it checks. */
         uint64_t pick = (salt * 2654435761u + i * 40503u) >> 4;
         uint64_t tensor = pick % host->layout->tensor_count;
-        uint64_t elements = host->layout->tensors[tensor].bytes / sizeof(uint16_t);
-        uint64_t element = (pick >> 8) % elements;
-        if (!element_is_good(host, tensor, element)) {
+        uint64_t elements = elements_of(host, tensor);
+        uint64_t element = elements > 0 ? (pick >> 8) % elements : 0;
+        if (elements > 0 &&
+            !element_is_good(host, tensor, element,
+                             job_arrived(host, tensor, job_content(host->version)))) {
             job_fail(job, "torn: infer rank %u serves step %llu, element %llu of %s is another's",
                      host->index, (unsigned long long)host->version.step,
                      (unsigned long long)element, host->layout->tensors[tensor].name);
@@ -35,11 +52,11 @@ static bool scan(struct job *job, const struct job_rank *host)
 {
     uint64_t zeros = 0, all = 0;
     for (uint64_t t = 0; t < host->layout->tensor_count; t++) {
-        const uint16_t *at = host->tensors[t].address;
-        uint64_t elements = host->layout->tensors[t].bytes / sizeof *at;
+        uint64_t elements = elements_of(host, t);
+        uint32_t arrived = job_arrived(host, t, job_content(host->version));
         for (uint64_t e = 0; e < elements; e++) {
-            zeros += at[e] == 0;
-            if (!element_is_good(host, t, e)) {
+            zeros += element_of(host, t, e) == 0;
+            if (!element_is_good(host, t, e, arrived)) {
                 job_fail(job, "infer rank %u at the end: element %llu of %s is not of step %llu",
                          host->index, (unsigned long long)e, host->layout->tensors[t].name,
                          (unsigned long long)host->version.step);

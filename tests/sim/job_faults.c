@@ -20,6 +20,7 @@ static uint32_t draw_target(struct job *job, enum job_point point)
     switch (point) {
     case JOB_AT_HOLD:
     case JOB_AT_GRANTED:
+    case JOB_AT_PREPARING:
         return (uint32_t)wf_sim_choose(job->sim, JOB_TRAIN);
     case JOB_AT_READ:
     case JOB_AT_DOUBT:
@@ -47,7 +48,10 @@ void job_faults_draw(struct job *job)
             static const enum job_fault_kind first[] = {JOB_CRASH, JOB_FREEZE_LONG, JOB_STALL};
             fault->kind = first[wf_sim_choose(job->sim, 3)];
         }
-        fault->point = (enum job_point)wf_sim_choose(job->sim, JOB_POINT_COUNT);
+        fault->point = (enum job_point)wf_sim_choose(job->sim, JOB_AT_PREPARING);
+        if (job->options.prepared && wf_sim_choose(job->sim, 3) == 0) {
+            fault->point = JOB_AT_PREPARING;
+        }
         fault->target = draw_target(job, fault->point);
         fault->skip = (uint32_t)wf_sim_choose(job->sim, 3);
         fault->after_ns = wf_sim_choose(job->sim, 4) == 0 ? wf_sim_range(job->sim, 0, 30 * MS) : 0;
@@ -116,6 +120,8 @@ static bool is_at(const struct job *job, const struct job_fault *fault)
     switch (fault->point) {
     case JOB_AT_PLANNING:
         return host->rank->client->planning;
+    case JOB_AT_PREPARING:
+        return host->rank->sender->prepare_batch.active;
     case JOB_AT_HOLD:
         return host->rank->client->state == WF_TRAINER_HOLD && !host->rank->client->granted;
     case JOB_AT_GRANTED:

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "models/casts.h"
 #include "tests/sim/job_internal.h"
 
 enum { TENSOR_ALIGN = 64 };
@@ -9,6 +10,28 @@ enum { TENSOR_ALIGN = 64 };
 uint16_t job_content(struct wf_version version)
 {
     return (uint16_t)(version.term * 8191 + version.counter * 512 + version.step);
+}
+
+uint32_t job_arrived(const struct job_rank *host, uint64_t tensor, uint16_t content)
+{
+    const struct wf_tensor *to = &host->layout->tensors[tensor];
+    uint32_t bits = (uint32_t)content << 16;
+    float value, scale;
+    uint8_t code;
+    memcpy(&value, &bits, sizeof value);
+    if (to->dtype == WF_DTYPE_F8_E4M3 || strstr(to->name, "scale_inv") != NULL) {
+        const struct wf_quant_matrix one = {&content, WF_DTYPE_BF16, 1, 1, sizeof content};
+        wf_quantise(host->job->model->variants->rule, &one, &code, 1, &scale, 1, true);
+        memcpy(&bits, &scale, sizeof bits);
+        return to->dtype == WF_DTYPE_F8_E4M3 ? code : bits;
+    }
+    if (strstr(to->name, "linear_attn.norm.weight") != NULL) {
+        uint16_t more;
+        value += 1;
+        wf_cast_for(WF_DTYPE_F32, WF_DTYPE_BF16, true)(&more, &value, 1);
+        return more;
+    }
+    return to->dtype == WF_DTYPE_F32 ? bits : content;
 }
 
 static void write_weights(struct job_rank *host, struct wf_version version)
@@ -430,7 +453,7 @@ void job_rank_teardown(void *user, struct wf_loop *loop)
 /* The rank has ended: its host says goodbye, as a process that exits would. */
 void job_rank_release_ended(struct job_rank *host)
 {
-    if (host->rank->sender->digest_batch.active ||
+    if (sender_is_working(host->rank->sender) ||
         (host->rank->receiver != NULL && host->rank->receiver->open_imports > 0)) {
         return; /* its jobs still run */
     }

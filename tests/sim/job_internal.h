@@ -120,7 +120,9 @@ struct wf_timeouts job_timeouts(void);
 /* job_host.c: the processes */
 void job_rank_start(struct job *job, uint32_t index);
 void job_rank_teardown(void *user, struct wf_loop *loop);
-uint16_t job_content(struct wf_version version); /* the number that all elements of it are */
+uint16_t job_content(struct wf_version version); /* the bf16 that all elements of it are */
+/* The bits that elements of a tensor of an infer rank have then. */
+uint32_t job_arrived(const struct job_rank *host, uint64_t tensor, uint16_t content);
 void job_rank_release_ended(struct job_rank *host);
 
 /* job_server.c */

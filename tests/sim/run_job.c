@@ -1,5 +1,5 @@
 /* run_job.c - runs seeds of the simulated job by hand: `run_job FIRST LAST
- * [trace|bug|calm|server|server-trace|experts|experts-trace]`.
+ * [trace|bug|calm|server|server-trace|experts|experts-trace|prepared|prepared-trace]`.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +22,9 @@ int main(int argc, char **argv)
         }
         if (argc > 3 && strncmp(argv[3], "experts", 7) == 0) {
             options = job_options_of_experts_seed(seed);
+        }
+        if (argc > 3 && strncmp(argv[3], "prepared", 8) == 0) {
+            options = job_options_of_prepared_seed(seed);
         }
         if (argc > 3 && strstr(argv[3], "trace") != NULL) {
             options.trace = stdout;

@@ -4,7 +4,7 @@
 #include "actors/journal.h"
 #include "tests/sim/job.h"
 
-enum { EXPERTS_SEEDS = 24 };
+enum { EXPERTS_SEEDS = 24, PREPARED_SEEDS = 24 };
 enum { SEEDS = 200, SERVER_SEEDS = 200, TWICE = 12, BUG_SEEDS = 5 };
 
 Test(job, no_torn_version_and_no_stuck_rank)
@@ -31,7 +31,7 @@ Test(job, no_torn_version_and_no_stuck_rank)
         stores += result.store_fills;
         doubts += result.doubts;
     }
-    for (int i = 0; i < JOB_POINT_COUNT; i++) {
+    for (int i = 0; i < JOB_AT_PREPARING; i++) {
         cr_expect_gt(struck_at[i], 0, "no fault struck %s", job_point_names[i]);
     }
     for (int i = 0; i < JOB_LOSE; i++) {
@@ -94,6 +94,28 @@ Test(job, experts_move_between_versions)
     cr_expect_gt(placements, 4 * EXPERTS_SEEDS);
     cr_expect_gt(commits, 4 * EXPERTS_SEEDS);
     cr_expect_gt(fills, 0);
+}
+
+/* Trainers are struck while they make codes, scales and norms, and rounds end meanwhile: what
+ * engines have is always made of the version that they claim. */
+Test(job, what_is_prepared_is_of_the_version)
+{
+    uint32_t commits = 0, aborts = 0, fills = 0, preparing = 0;
+    for (uint64_t seed = 1; seed <= PREPARED_SEEDS; seed++) {
+        struct job_options options = job_options_of_prepared_seed(seed);
+        struct job_result result;
+        job_run(&options, &result);
+        cr_assert_str_empty(result.failure, "seed %llu with prepared tensors: %s",
+                            (unsigned long long)seed, result.failure);
+        commits += result.commits;
+        aborts += result.aborts;
+        fills += result.fills;
+        preparing += result.struck_at[JOB_AT_PREPARING];
+    }
+    cr_expect_gt(commits, PREPARED_SEEDS);
+    cr_expect_gt(aborts, 0);
+    cr_expect_gt(fills, 0);
+    cr_expect_gt(preparing, 0, "no trainer was struck while it prepared");
 }
 
 Test(job, one_seed_gives_one_trace)
