@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "models/variant.h"
+
 enum {
     NUMBER_TEXT = 32,
     SIDE_TEXT = 192,
@@ -246,11 +248,43 @@ static void print_op(FILE *out, const struct wf_plan_job *job, const struct wf_e
     fprintf(out, "\n");
 }
 
+static bool is_prepared(const struct wf_plan_job *job, const struct wf_edge *edge,
+                        const struct wf_op *op)
+{
+    const char *name = layout_of(job, WF_TRAIN, edge->src_rank)->tensors[op->src_tensor].name;
+    return strncmp(name, "prepared:", strlen("prepared:")) == 0;
+}
+
+/* Why the origin makes what is read, and what that saves. */
+static void print_prepared(FILE *out, const struct wf_plan_job *job, uint32_t param,
+                           uint64_t elements)
+{
+    const struct wf_variant_pair *pair = wf_model_pair(job->model, param);
+    char made[NUMBER_TEXT], matrix[NUMBER_TEXT];
+    if (pair == NULL || pair->matrix == param) {
+        fprintf(out,
+                "prepared by the origin: the trainer holds it less 1, which it adds in f32; ops "
+                "move and cast\n");
+    } else if (pair->scales == param) {
+        fprintf(out, "prepared by the origin with the codes: one for each block of %s by rule %s\n",
+                job->model->params[pair->matrix].name, wf_quant_name(job->model->variants->rule));
+    } else {
+        const struct wf_param *of = &job->model->params[pair->matrix];
+        fprintf(
+            out,
+            "prepared by the origin: codes of %s by rule %s, made once for all engines, because "
+            "%s move then instead of %s in %s\n",
+            of->name, wf_quant_name(job->model->variants->rule), bytes_text(elements, made),
+            bytes_text(elements * wf_dtype_bytes(of->dtype), matrix), wf_dtype_name(of->dtype));
+    }
+}
+
 void wf_plan_explain(FILE *out, const struct wf_plan_job *job, const struct wf_plan *plan,
                      uint32_t param, const struct wf_plan_focus *focus)
 {
     const struct wf_param *named = &job->model->params[param];
     uint64_t count = 0, elements = 0;
+    bool prepared = false;
     fprintf(out, "%s, %s [", named->name, wf_dtype_name(named->dtype));
     for (uint32_t i = 0; i < named->ndim; i++) {
         fprintf(out, "%s%" PRIu64, i > 0 ? ", " : "", named->shape[i]);
@@ -261,6 +295,7 @@ void wf_plan_explain(FILE *out, const struct wf_plan_job *job, const struct wf_p
         for (uint32_t i = 0; i < edge->op_count && in_focus(focus, edge); i++) {
             if (edge->ops[i].param == param) {
                 print_op(out, job, edge, &edge->ops[i]);
+                prepared = prepared || is_prepared(job, edge, &edge->ops[i]);
                 count++;
                 elements += edge->ops[i].box.elements;
             }
@@ -268,4 +303,11 @@ void wf_plan_explain(FILE *out, const struct wf_plan_job *job, const struct wf_p
     }
     fprintf(out, "%" PRIu64 " %s, %" PRIu64 " elements: the parameter %.4g times\n", count,
             count == 1 ? "box" : "boxes", elements, (double)elements / (double)named->elements);
+    const struct wf_variant_pair *pair = wf_model_pair(job->model, param);
+    if (prepared) {
+        print_prepared(out, job, param, elements);
+    } else if (pair != NULL && pair->matrix == param) {
+        fprintf(out, "engines in fp8 have it as %s and %s\n", job->model->params[pair->codes].name,
+                job->model->params[pair->scales].name);
+    }
 }
