@@ -236,10 +236,12 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
 /* Which expert each slot of an engine holds, layer by layer; without layers: by its recipe's rule
  * again. From an infer rank, before JOINED and whenever it changes: `layout` is its own by this
  * table, and it votes no in rounds of plans with another one. From the server, before MEMBERS: that
- * of an engine whose ranks agree; `layout` is none. */
+ * of an engine whose ranks agree; `layout` is none. With `take`: to a rank that began with another
+ * table than its engine has by now. */
 #define WF_FIELDS_placement(F)                                                               \
     F(U64, engine, WF_ENGINES_MAX) F(HASH, layout, 0) F(U64, layers, WF_LAYERS_MAX)          \
-    F(U64, slots, WF_EXPERTS_MAX) F(LIST, experts, slot, WF_PLACED_MAX)
+    F(U64, slots, WF_EXPERTS_MAX) F(LIST, experts, slot, WF_PLACED_MAX) \
+    F(U64, take, 1)
 /* A clean goodbye: a rank that leaves, or the server that ends the job. */
 #define WF_FIELDS_leave(F) F(TEXT, reason, WF_REASON_MAX)
 /* --- between plan peers: a reader (infer rank) and a source (train rank) --------------------- */

@@ -99,6 +99,7 @@ struct wf_meta_client {
     struct wf_tables tables, members_tables; /* that the server told: of the next MEMBERS, of
                                                 `members` */
     bool placed;                             /* this rank's own table was changed once */
+    bool placed_by_host;                     /* and by its host */
     bool moved; /* and again since `live` was written: no replica may read it */
     struct wf_frame_planned planned;
 

@@ -1,4 +1,5 @@
 /* meta_client_place.c - tables of experts: this engine's own, and those that the server told. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,17 +43,6 @@ void wf_client_place_tell(struct wf_meta_client *client)
     frame.layout = rank->layout->hash;
     wf_client_send(client, WF_FRAME_placement, &frame);
     free(frame.experts);
-}
-
-void wf_client_place_told(struct wf_meta_client *client, const struct wf_frame_placement *frame)
-{
-    struct wf_table *table = NULL;
-    struct wf_error error = {0};
-    if (wf_table_of_frame(frame, &table, &error) != WF_OK) {
-        wf_client_drop_link(client, error.text);
-        return;
-    }
-    wf_tables_put(&client->tables, frame->engine, table);
 }
 
 /* What the server believes of this rank; when a placement was lost or is newer, it is told again
@@ -114,25 +104,16 @@ static enum wf_status check_quiet(const struct wf_meta_client *client, struct wf
     return WF_OK;
 }
 
-enum wf_status wf_client_place(struct wf_meta_client *client, const struct wf_placement *placement,
-                               struct wf_error *error)
+/* The rank's table is this one from now on; takes its reference. */
+static enum wf_status change_table(struct wf_meta_client *client, struct wf_table *table,
+                                   struct wf_error *error)
 {
     struct wf_rank *rank = client->rank;
-    struct wf_table *table = NULL;
     struct wf_layout *layout = NULL;
     struct wf_recipe recipe = rank->recipe;
-    if (rank->options.side != WF_INFER) {
-        return wf_error_set(error, WF_INVALID, "only infer ranks place experts");
-    }
-    enum wf_status status = check_quiet(client, error);
-    if (status == WF_OK && placement != NULL) {
-        status = wf_table_new(rank->options.engine, placement, &table, error);
-    }
     recipe.placement = table != NULL ? &table->placement : NULL;
-    if (status == WF_OK) {
-        status = wf_layout_derive(rank->options.model, &recipe, rank->options.group_rank, &layout,
-                                  error);
-    }
+    enum wf_status status =
+        wf_layout_derive(rank->options.model, &recipe, rank->options.group_rank, &layout, error);
     if (status != WF_OK) {
         wf_table_release(table);
         return status;
@@ -149,4 +130,73 @@ enum wf_status wf_client_place(struct wf_meta_client *client, const struct wf_pl
     client->placed = true;
     wf_client_place_tell(client);
     return WF_OK;
+}
+
+enum wf_status wf_client_place(struct wf_meta_client *client, const struct wf_placement *placement,
+                               struct wf_error *error)
+{
+    struct wf_table *table = NULL;
+    if (client->rank->options.side != WF_INFER) {
+        return wf_error_set(error, WF_INVALID, "only infer ranks place experts");
+    }
+    enum wf_status status = check_quiet(client, error);
+    if (status == WF_OK && placement != NULL) {
+        status = wf_table_new(client->rank->options.engine, placement, &table, error);
+    }
+    if (status == WF_OK) {
+        status = change_table(client, table, error);
+    }
+    client->placed_by_host = client->placed_by_host || status == WF_OK;
+    return status;
+}
+
+/* The host agrees or the rank ends: with its own table it is of no use to its engine. */
+static void take_table(struct wf_meta_client *client, struct wf_table *table)
+{
+    struct wf_rank *rank = client->rank;
+    const struct wf_rank_hooks *hooks = &rank->options.hooks;
+    struct wf_error error = {0};
+    char ours[WF_HASH_TEXT], theirs[WF_HASH_TEXT];
+    wf_hash_format(wf_table_hash(rank->table), ours);
+    wf_hash_format(wf_table_hash(table), theirs);
+    enum wf_status status =
+        hooks->take_table == NULL
+            ? wf_error_set(&error, WF_STALE, "its host takes no other: start it with that one")
+            : hooks->take_table(rank->options.host, rank, table != NULL ? &table->placement : NULL,
+                                &error);
+    if (status == WF_OK) {
+        status = change_table(client, table, &error);
+    } else {
+        wf_table_release(table);
+    }
+    if (status != WF_OK) {
+        wf_error_prefix(&error,
+                        "stale placement of experts: infer rank %" PRIu32
+                        " was started with table %.8s, engine %" PRIu32 " has table %.8s by now",
+                        rank->options.rank, ours, rank->options.engine, theirs);
+        wf_client_end(client, status, error.text);
+    }
+}
+
+void wf_client_place_told(struct wf_meta_client *client, const struct wf_frame_placement *frame)
+{
+    const struct wf_rank *rank = client->rank;
+    struct wf_table *table = NULL;
+    struct wf_error error = {0};
+    if (wf_table_of_frame(frame, &table, &error) != WF_OK) {
+        wf_client_drop_link(client, error.text);
+        return;
+    }
+    if (!frame->take) {
+        wf_tables_put(&client->tables, frame->engine, table);
+        return;
+    }
+    bool ours = rank->options.side == WF_INFER && rank->options.engine == frame->engine &&
+                !client->placed_by_host && wf_version_is_none(client->live) &&
+                check_quiet(client, &error) == WF_OK;
+    if (ours && !wf_hash_equal(wf_table_hash(table), wf_table_hash(rank->table))) {
+        take_table(client, table);
+    } else {
+        wf_table_release(table);
+    }
 }

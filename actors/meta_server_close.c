@@ -356,6 +356,7 @@ void wf_server_repeat(struct wf_meta_server *server, struct wf_server_rank *rank
         server->state == WF_SERVER_RECOVER) {
         return;
     }
+    rank->table_told = false;
     if (server->members_epoch != 0 && !server->members_due &&
         rank->planned_epoch != server->members_epoch) {
         wf_server_repeat_members(server, rank);

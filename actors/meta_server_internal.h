@@ -76,6 +76,7 @@ struct wf_server_rank {
     struct wf_hash layout;
     struct wf_table *table;  /* infer: of experts, as it said last; NULL: by rule */
     bool table_said;         /* since the HELLO that brought `layout` */
+    bool table_told;         /* its engine's, lately: it began with another */
     struct wf_version moved; /* that it held when it told a new table; none: never */
     uint64_t heard_ns, fenced_ns;
     uint64_t sent_ns;   /* by the rank's clock: its newest heartbeat; 0: its HELLO is newer */
@@ -357,6 +358,9 @@ bool wf_server_place_agreed(struct wf_meta_server *server);
  * experts since: nobody knows how it will come back. */
 struct wf_hash wf_server_place_layout(const struct wf_meta_server *server,
                                       const struct wf_server_rank *rank);
+/* It has joined anew. By its recipe's rule, of which ranks say nothing, in an engine that has moved
+ * its experts: that is news as any other table. */
+void wf_server_place_joined(struct wf_meta_server *server, const struct wf_server_rank *rank);
 /* Its experts move, or have since its version was written: nobody can be filled from them. */
 bool wf_server_place_moves(const struct wf_meta_server *server,
                            const struct wf_server_engine *engine);

@@ -402,6 +402,7 @@ void wf_server_on_joined(struct wf_meta_server *server, struct wf_server_rank *r
         rank->live = joined->live;
         rank->serving = joined->serving != 0;
         rank->resume_asked = false;
+        wf_server_place_joined(server, rank);
     }
     wf_server_repeat(server, rank);
 }

@@ -2,7 +2,8 @@
  *
  * A rank's layout follows from its engine's table, so a new table is an event like a join: when all
  * ranks of the engine that are here say the same one, the epoch rises and everybody plans anew.
- * Until then the list of members is not sent: part of an engine would be planned wrongly.
+ * Until then the list of members is not sent: part of an engine would be planned wrongly. Ranks
+ * that began with an old table are told the one that their engine has (actors/placement.h).
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -36,6 +37,14 @@ void wf_server_on_placement(struct wf_meta_server *server, struct wf_server_rank
     }
 }
 
+void wf_server_place_joined(struct wf_meta_server *server, const struct wf_server_rank *rank)
+{
+    if (rank->side == WF_INFER && rank->table == NULL && server->engines[rank->engine].placed) {
+        server->members_due = true;
+        wf_server_raise_epoch(server);
+    }
+}
+
 bool wf_server_place_moves(const struct wf_meta_server *server,
                            const struct wf_server_engine *engine)
 {
@@ -53,6 +62,7 @@ void wf_server_place_forget(struct wf_server_rank *rank)
 {
     wf_table_release(rank->table);
     rank->table = NULL;
+    rank->table_told = false;
     rank->moved = (struct wf_version){0};
 }
 
@@ -77,6 +87,51 @@ static const struct wf_server_rank *odd_rank(const struct wf_meta_server *server
     return NULL;
 }
 
+/* How much a rank's table says of its engine's: with it a version was written, or a plan made. */
+static int weight_of(const struct wf_server_rank *rank)
+{
+    return !wf_version_is_none(rank->live) ? 2 : rank->planned_epoch != 0;
+}
+
+/* One of the present ranks whose tables say most, if those are of one mind; or NULL. */
+static const struct wf_server_rank *speaker(const struct wf_meta_server *server,
+                                            const struct wf_server_engine *engine)
+{
+    const struct wf_server_rank *found = NULL;
+    bool agree = true;
+    for (uint32_t i = 0; i < engine->rank_count; i++) {
+        const struct wf_server_rank *rank = &server->ranks[engine->ranks[i]];
+        if (rank->presence != WF_PRESENT || (found != NULL && weight_of(rank) < weight_of(found))) {
+            continue;
+        }
+        bool same =
+            found != NULL && wf_hash_equal(wf_table_hash(rank->table), wf_table_hash(found->table));
+        agree = found == NULL || weight_of(rank) > weight_of(found) || (agree && same);
+        found = rank;
+    }
+    return agree ? found : NULL;
+}
+
+/* Tells it those who have said less, once until frames are repeated. */
+static void tell_newcomers(struct wf_meta_server *server, const struct wf_server_engine *engine)
+{
+    const struct wf_server_rank *first = speaker(server, engine);
+    for (uint32_t i = 0; first != NULL && i < engine->rank_count; i++) {
+        struct wf_server_rank *rank = &server->ranks[engine->ranks[i]];
+        if (rank->presence != WF_PRESENT || rank->table_told ||
+            weight_of(rank) >= weight_of(first) ||
+            wf_hash_equal(wf_table_hash(rank->table), wf_table_hash(first->table))) {
+            continue;
+        }
+        struct wf_frame_placement frame;
+        wf_table_to_frame(first->table, rank->engine, &frame);
+        frame.take = 1;
+        wf_server_send(server, rank, WF_FRAME_placement, &frame);
+        free(frame.experts);
+        rank->table_told = true;
+    }
+}
+
 bool wf_server_place_agreed(struct wf_meta_server *server)
 {
     for (uint32_t e = 0; e < server->options.engines; e++) {
@@ -85,6 +140,7 @@ bool wf_server_place_agreed(struct wf_meta_server *server)
         if (odd == NULL) {
             continue;
         }
+        tell_newcomers(server, &server->engines[e]);
         uint64_t now = wf_server_now(server);
         server->placing_ns = server->placing_ns != 0 ? server->placing_ns : now;
         if (now - server->placing_ns > server->options.timeouts.plan_ns) {

@@ -10,6 +10,11 @@
  *   server: when all ranks of the engine that are here say the same table, a new epoch:
  *     --PLACEMENT--> everybody, for every engine that has a table, then --MEMBERS-->
  *   every rank plans anew, from its plan by rule (actors/plan.h), and the plans are compared.
+ * A rank that is started again begins with the table that its host knows, which may be an old one:
+ *   server: ranks that hold a version (or, if none does, that have planned) and are of one mind
+ *     speak for their engine; the others are told --PLACEMENT(take)-->
+ *   such a rank, unless its host has placed experts since the start, asks the host by the hook
+ *     `take_table` and goes on as if the host had called wf_rank_place; or it ends, saying why
  */
 #ifndef WEFT_ACTORS_PLACEMENT_H
 #define WEFT_ACTORS_PLACEMENT_H

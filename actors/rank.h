@@ -44,6 +44,12 @@ struct wf_rank_hooks {
     /* Infer. All ranks of the engine hold `version`: serve again. Needed. Also after an abort that
      * follows a quiesce, with the old version. */
     void (*resume)(void *host, struct wf_rank *rank, struct wf_version version);
+    /* Infer. This rank was started with another table of experts than the other ranks of its engine
+     * have by now, and has no weights yet: from now on its slots are by `placement` (NULL: by the
+     * recipe's rule), which is borrowed for the call. A status other than OK, with a sentence,
+     * ends the rank, as does the lack of the hook. */
+    enum wf_status (*take_table)(void *host, struct wf_rank *rank,
+                                 const struct wf_placement *placement, struct wf_error *error);
     /* Infer. The next three are the engine's own work on a version (packed and derived tensors).
      * They are called on a thread of the pool, one at a time, and may take their time: the rank
      * lives on meanwhile, and whatever ends the round waits for their return. They call nothing of

@@ -2,10 +2,12 @@
 """layouts.py WEFT CASE - jobs of other families and engines: every element of every version is checked."""
 import json
 import os
+import signal
 import sys
 
 import e2e
-from e2e import MODELS, QWEN, Work, check, check_report, run
+from e2e import MODELS, QWEN, Watched, Work, check, check_report, child_pid, run
+from slow import PATIENT
 
 
 def tiny(name):
@@ -85,30 +87,59 @@ def write_table(path, *rows, key=None):
         json.dump({key: rows} if key else rows, out)
 
 
-def case_placements():
-    """Experts that load balancing moves: from the start and between versions, in one engine of several."""
-    first, second = [7, 0, 1, 2, 3, 4, 5, 6, 7, 7], [0, 0, 1, 1, 2, 3, 4, 5, 6, 7]
-    with Work(tiny("qwen3-moe")) as work:
-        write_table(work.path("a.json"), first, second)
-        write_table(work.path("b.json"), second, first, key="physical_to_logical_map")
-        path = work.path("job.yaml")
-        with open(path, "w") as out:
-            out.write(f"""job: placements
+FIRST, SECOND = [7, 0, 1, 2, 3, 4, 5, 6, 7, 7], [0, 0, 1, 1, 2, 3, 4, 5, 6, 7]
+
+
+def write_moving(work, versions, extra=""):
+    """A job whose engines move their experts: one group from a table to another, one that begins by rule."""
+    write_table(work.path("a.json"), FIRST, SECOND)
+    write_table(work.path("b.json"), SECOND, FIRST, key="physical_to_logical_map")
+    path = work.path("job.yaml")
+    with open(path, "w") as out:
+        out.write(f"""job: placements
 model: {work.model}
 train: {{spec: "megatron:tp=2,ep=2,etp=1"}}
 infer:
   - {{spec: "sglang:tp=2,ep=2,redundant=2,engines=2", placements: [{{table: a.json}}, {{table: b.json, after: 2}}]}}
   - {{spec: "vllm:tp=2,ep=2,eplb=1,redundant=2", mode: in_place, placements: [{{table: b.json, after: 1}}]}}
-run: {{versions: 4}}
-""")
+run: {{versions: {versions}}}
+{extra}""")
+    return path
+
+
+def case_placements():
+    """Experts that load balancing moves: from the start and between versions, in one engine of several."""
+    with Work(tiny("qwen3-moe")) as work:
+        path = write_moving(work, 4)
         status, report, text = run(path)
         check(status == 0, "experts move between versions", text[-3000:])
         check_report(report, 4)
         check(all(v["elements_checked"] > 10000 for v in report["versions"]), "elements were checked", report["versions"])
-        write_table(work.path("b.json"), second, [0] * 10)
+        write_table(work.path("b.json"), SECOND, [0] * 10)
         status, report, text = run(path)
         check(status == 2 and "infer[0].placements[1].table: the placement has expert 1 in no slot of layer 1" in text,
               "a table that leaves an expert out is refused", text[-1000:])
+
+
+def case_placed_anew():
+    """Ranks that are started again begin with their first table, or by rule; their engines have moved since."""
+    with Work(tiny("qwen3-moe")) as work:
+        fifo = work.path("held")
+        os.mkfifo(fifo)
+        os.environ["WEFT_TEST_HOLD"] = f"infer:0,before,vote,4,{fifo}"
+        try:
+            job = Watched(write_moving(work, 6, PATIENT))
+        finally:
+            del os.environ["WEFT_TEST_HOLD"]
+        with open(fifo, encoding="ascii") as held:
+            os.kill(int(held.read()), signal.SIGKILL)
+        os.kill(child_pid(job.process.pid, "--rank", "infer:5"), signal.SIGKILL)
+        status, report = job.end()
+        check(status == 0 and report["ok"], "the job ends well", job.text[-4000:])
+        check(all(f"infer rank {rank} was killed by signal 9" in job.text for rank in (0, 5)), "two ranks were killed")
+        steps = {v["version"].split(".")[2] for v in report["versions"] if v["state"] == "committed"}
+        check(len(steps) == 6, "all steps are committed", report["versions"])
+        check(sum(v["elements_wrong"] + v["torn_reads"] for v in report["versions"] + report["fills"]) == 0, "nothing is wrong")
 
 
 if __name__ == "__main__":

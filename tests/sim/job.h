@@ -78,7 +78,8 @@ struct job_result {
     char failure[400]; /* empty: all was well */
     uint64_t trace_hash, events;
     uint32_t commits, aborts, fills, replica_fills, store_fills, doubts, struck, struck_server;
-    uint32_t placements; /* tables that ranks took */
+    uint32_t placements;   /* tables that ranks took */
+    uint32_t tables_taken; /* that newcomers were told */
     uint32_t struck_at[JOB_POINT_COUNT], struck_by[JOB_FAULT_COUNT];
     uint32_t struck_server_by[JOB_FAULT_COUNT], struck_record[JOB_RECORDS];
     uint64_t digest_mismatches;

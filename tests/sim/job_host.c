@@ -227,13 +227,20 @@ static void on_placing(struct wf_timer *timer)
     struct job_rank *host = WF_CONTAINER(timer, struct job_rank, placing);
     struct wf_error error = {0};
     uint32_t due = host->job->engines[host->engine].table;
+    uint32_t moves = host->job->engines[host->engine].moves;
     if (host->ended) {
         return;
     }
-    if (host->table != due) {
+    if (host->moves == moves) {
+        due = host->table; /* it knows of no other, whatever its engine has */
+    }
+    if (host->table == due) {
+        host->moves = moves;
+    } else {
         enum wf_status status = wf_rank_place(host->rank, placement_of(due), &error);
         if (status == WF_OK) {
             host->table = due;
+            host->moves = moves;
             host->job->result->placements++;
         } else if (status != WF_AGAIN && status != WF_CLOSED) {
             job_fail(host->job, "infer rank %u cannot place experts: %s", host->index, error.text);
@@ -243,6 +250,36 @@ static void on_placing(struct wf_timer *timer)
                  wf_loop_now_ns(host->loop) + wf_sim_range(host->job->sim, 1 * MS, 30 * MS));
 }
 
+/* A host that is started takes part in a move that is still under way in its engine. */
+static uint32_t moves_known(const struct job_rank *host)
+{
+    uint32_t moves = host->job->engines[host->engine].moves;
+    for (uint32_t i = JOB_TRAIN; i < JOB_RANKS; i++) {
+        const struct job_rank *other = &host->job->ranks[i];
+        if (other != host && other->alive && other->engine == host->engine &&
+            other->moves < moves) {
+            return moves - 1;
+        }
+    }
+    return moves;
+}
+
+static enum wf_status on_take_table(void *user, struct wf_rank *rank,
+                                    const struct wf_placement *placement, struct wf_error *error)
+{
+    struct job_rank *host = user;
+    (void)rank;
+    (void)error;
+    uint32_t table = 0;
+    while (placement != NULL && ++table < TABLES &&
+           memcmp(placement->experts, tables[table - 1], sizeof tables[0]) != 0) {
+    }
+    WF_ASSERT(table < TABLES);
+    host->table = table;
+    host->job->result->tables_taken++;
+    return WF_OK;
+}
+
 /* Every second version its experts move. */
 static void move_experts(struct job_rank *host, struct wf_version version)
 {
@@ -250,6 +287,7 @@ static void move_experts(struct job_rank *host, struct wf_version version)
     if (job->options.experts && !job->calm &&
         wf_version_compare(version, job->engines[host->engine].after) > 0) {
         job->engines[host->engine].after = version;
+        job->engines[host->engine].moves++;
         job->engines[host->engine].table =
             (uint32_t)(version.step / 2 + host->engine + version.counter) % TABLES;
     }
@@ -370,7 +408,7 @@ void job_rank_start(struct job *job, uint32_t index)
     host->loop = wf_sim_rank_new(job->sim, name, job_rank_teardown, host);
     host->timer.fire = train ? on_train_timer : on_quiesce_timer;
     host->timer.name = "host";
-    host->table = train ? 0 : job->engines[host->engine].table; /* its engine tells a newcomer */
+    host->moves = moves_known(host); /* and its table is the first: its engine tells a newcomer */
     host->placing.fire = on_placing;
     host->placing.name = "experts";
     struct wf_recipe recipe = job->recipes[host->side];
@@ -410,6 +448,7 @@ void job_rank_start(struct job *job, uint32_t index)
         .timeouts = job_timeouts(),
         .hooks = {.quiesce = on_quiesce,
                   .resume = on_resume,
+                  .take_table = on_take_table,
                   .before_write = on_before_write,
                   .after_write = on_after_write,
                   .after_flip = on_after_flip,

@@ -32,6 +32,7 @@ struct job_rank {
     /* infer */
     bool serving;
     uint32_t table; /* of experts, that it took: 0 is by rule */
+    uint32_t moves; /* of its engine's, that it knows of */
     struct wf_timer placing;
     struct wf_version version, top;
     struct wf_version released;         /* train: newest that engines are said to have */
@@ -99,6 +100,7 @@ struct job {
     struct wf_token token;
     struct {
         uint32_t table; /* that its hosts agreed on, after the newest version that they served */
+        uint32_t moves;
         struct wf_version after;
     } engines[JOB_ENGINES];
     struct job_rank ranks[JOB_RANKS];

@@ -11,7 +11,7 @@ int main(int argc, char **argv)
     uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
     uint64_t last = argc > 2 ? strtoull(argv[2], NULL, 10) : first;
     uint32_t failed = 0, commits = 0, aborts = 0, fills = 0, replicas = 0;
-    uint32_t placements = 0;
+    uint32_t placements = 0, taken = 0;
     uint64_t events = 0, mismatches = 0;
     uint32_t struck_at[JOB_POINT_COUNT] = {0}, struck_by[JOB_FAULT_COUNT] = {0};
     uint32_t at_server[JOB_FAULT_COUNT] = {0}, records[JOB_RECORDS] = {0};
@@ -42,6 +42,7 @@ int main(int argc, char **argv)
         fills += result.fills;
         replicas += result.replica_fills;
         placements += result.placements;
+        taken += result.tables_taken;
         events += result.events;
         mismatches += result.digest_mismatches;
         for (int i = 0; i < JOB_POINT_COUNT; i++) {
@@ -72,6 +73,7 @@ int main(int argc, char **argv)
     for (int i = 1; i < JOB_RECORDS; i++) {
         printf("record %d %u  ", i, records[i]);
     }
-    printf("digest mismatches %llu  placements %u\n", (unsigned long long)mismatches, placements);
+    printf("digest mismatches %llu  placements %u (%u told)\n", (unsigned long long)mismatches,
+           placements, taken);
     return failed > 0;
 }

@@ -80,7 +80,7 @@ Test(job, versions_survive_their_servers)
  * servers die: nobody plans with half a table, and nobody waits for ever. */
 Test(job, experts_move_between_versions)
 {
-    uint32_t placements = 0, commits = 0, fills = 0;
+    uint32_t placements = 0, commits = 0, fills = 0, taken = 0;
     for (uint64_t seed = 1; seed <= EXPERTS_SEEDS; seed++) {
         struct job_options options = job_options_of_experts_seed(seed);
         struct job_result result;
@@ -90,7 +90,9 @@ Test(job, experts_move_between_versions)
         placements += result.placements;
         commits += result.commits;
         fills += result.fills;
+        taken += result.tables_taken;
     }
+    cr_expect_gt(taken, 0, "no rank that was started again was told its engine's table");
     cr_expect_gt(placements, 4 * EXPERTS_SEEDS);
     cr_expect_gt(commits, 4 * EXPERTS_SEEDS);
     cr_expect_gt(fills, 0);
@@ -183,6 +185,8 @@ static const struct {
     {job_options_of_experts_seed, 22, "a rank kept the tables that an earlier server had told"},
     {job_options_of_experts_seed, 142,
      "a repeated list of members was told with a table from after it"},
+    {job_options_of_experts_seed, 25,
+     "a rank began by rule again, in an engine that had moved its experts, and nobody noticed"},
     {job_options_of_server_seed, 433,
      "a server on a rebuilt journal refused a rank that had been away during the rebuilding"},
     {job_options_of_server_seed, 1267,

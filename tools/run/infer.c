@@ -376,6 +376,22 @@ static void on_aborted(void *host, struct wf_rank *rank, struct wf_version versi
     wf_process_say(&r->process, line);
 }
 
+/* Its engine has moved its experts since the start of the job, this process has begun anew. */
+static enum wf_status on_take_table(void *host, struct wf_rank *rank,
+                                    const struct wf_placement *placement, struct wf_error *error)
+{
+    struct infer *r = of(host);
+    (void)rank;
+    uint32_t table = wf_run_table_find(r->process.setup, r->process.place.group, placement);
+    if (table == UINT32_MAX) {
+        return wf_error_set(error, WF_STALE,
+                            "none of this job file's placements: is it the file that the job was "
+                            "started from?");
+    }
+    r->table = r->live_table = table;
+    return WF_OK;
+}
+
 /* --- the whole
  * ------------------------------------------------------------------------------------------ */
 /* A tensor that is written and not checked would make "no wrong elements" a half-truth. */
@@ -446,6 +462,7 @@ static enum wf_status join(struct infer *r, struct wf_error *error)
     rank.skip_quiesce = setup->job.run.skip_pause;
     rank.hooks =
         (struct wf_rank_hooks){.quiesce = on_quiesce, .resume = on_resume, .aborted = on_aborted};
+    rank.hooks.take_table = on_take_table;
     if (r->work != NULL && !setup->job.run.skip_derived) {
         rank.hooks.after_write = on_after_write;
         rank.hooks.after_flip = on_after_flip;

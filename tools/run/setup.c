@@ -407,6 +407,21 @@ const struct wf_placement *wf_run_table(const struct wf_run_setup *setup, uint32
     return table > 0 ? &setup->tables[group][table - 1] : NULL;
 }
 
+uint32_t wf_run_table_find(const struct wf_run_setup *setup, uint32_t group,
+                           const struct wf_placement *placement)
+{
+    uint32_t table = placement == NULL ? 0 : setup->job.infer[group].placement_count;
+    for (; table > 0; table--) {
+        const struct wf_placement *own = wf_run_table(setup, group, table);
+        size_t slots = (size_t)own->layers * own->slots;
+        if (own->layers == placement->layers && own->slots == placement->slots &&
+            memcmp(own->experts, placement->experts, slots * sizeof own->experts[0]) == 0) {
+            return table;
+        }
+    }
+    return placement == NULL ? 0 : UINT32_MAX;
+}
+
 uint32_t wf_run_table_after(const struct wf_run_setup *setup, uint32_t group, uint64_t step)
 {
     const struct wf_job_group *of = &setup->job.infer[group];

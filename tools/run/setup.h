@@ -64,6 +64,9 @@ struct wf_run_place wf_run_place(const struct wf_run_setup *setup, uint32_t infe
 /* A group's table of experts by its number: 0 is by rule (NULL), then job.infer's placements. */
 const struct wf_placement *wf_run_table(const struct wf_run_setup *setup, uint32_t group,
                                         uint32_t table);
+/* Its number; UINT32_MAX: none of the group's is equal. */
+uint32_t wf_run_table_find(const struct wf_run_setup *setup, uint32_t group,
+                           const struct wf_placement *placement);
 /* The number of the one that holds after a version was served; 0: at the start. */
 uint32_t wf_run_table_after(const struct wf_run_setup *setup, uint32_t group, uint64_t step);
 /* The same for the element check, of experts that stand by that table. */
