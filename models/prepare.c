@@ -187,6 +187,7 @@ enum wf_status wf_prepare_derive(const struct wf_model *model, const struct wf_l
 {
     struct prepare_maker maker = {.model = model,
                                   .own = own,
+                                  .wants_items = prepare_out != NULL,
                                   .prepare = calloc(1, sizeof *maker.prepare),
                                   .made = calloc(model->param_count + 1ull, sizeof *maker.made)};
     struct wf_layout *source = NULL;
@@ -196,12 +197,14 @@ enum wf_status wf_prepare_derive(const struct wf_model *model, const struct wf_l
     if (status == WF_OK && !maker.build.failed) {
         maker.prepare->own = own;
         maker.prepare->rule = model->variants != NULL ? model->variants->rule : WF_QUANT_NONE;
-        add_value_items(&maker);
+        if (maker.wants_items) {
+            add_value_items(&maker);
+        }
         wf_prepare_quant(&maker);
     }
     status = wf_build_end(&maker.build, status, &source, error);
     free(maker.made);
-    bool nothing = status == WF_OK && maker.prepare->item_count == 0;
+    bool nothing = status == WF_OK && maker.prepare->value_count + maker.prepare->rect_count == 0;
     if (status != WF_OK || nothing || prepare_out == NULL) {
         wf_prepare_free(maker.prepare);
         maker.prepare = NULL;

@@ -56,7 +56,8 @@ struct prepare_maker {
     struct wf_build build; /* the source layout */
     struct wf_prepare *prepare;
     uint32_t value_room, rect_room, item_room;
-    uint32_t *made; /* by parameter: how many prepared tensors have a part of it */
+    bool wants_items; /* else only the layout is wanted */
+    uint32_t *made;   /* by parameter: how many prepared tensors have a part of it */
 };
 
 /* Room for one more in *array; false (and build.failed) without memory. */

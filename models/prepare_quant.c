@@ -370,7 +370,8 @@ void wf_prepare_quant(struct prepare_maker *maker)
             add_matrix(&m);
         }
     }
-    for (uint32_t i = 0; i < maker->prepare->rect_count && !maker->build.failed; i++) {
+    uint32_t rects = maker->wants_items ? maker->prepare->rect_count : 0;
+    for (uint32_t i = 0; i < rects && !maker->build.failed; i++) {
         add_rect_items(maker, i);
     }
     free(m.strips);
