@@ -12,8 +12,8 @@
 #include "zoo.h"
 
 enum {
-    PAIRS = 16,
-    TRIES_PER_PAIR = 800,
+    PAIRS = 14,
+    TRIES_PER_PAIR = 5000,
     RANKS_MAX = 12,
     CASE_MAX = 8192,
     SCALE = 16, /* of sizes, or twice that: some are some blocks of 128 then, some are none */
