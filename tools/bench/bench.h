@@ -59,6 +59,7 @@ const char *wf_bench_json(struct wf_bench *bench);
 /* clang-format off */
 #define WF_BENCH_MAP(X) \
     X("casts", wf_bench_casts, "f32, f16, bf16 and fp8 into each other; fp8 with scales") \
+    X("compare", wf_bench_compare, "two dumps of 29.5 GB compared, and the memory that it takes") \
     X("control", wf_bench_control, "a crowd of ranks registers, agrees and commits") \
     X("copy", wf_bench_copy, "strided boxes and their digests") \
     X("files", wf_bench_files, "a version written to a folder, and read from it") \
