@@ -259,6 +259,9 @@ static enum wf_status resolve(const struct receiver_source *source, struct recei
     for (uint32_t i = 0; i < slot->place_count; i++) {
         const struct wf_el_place *place = &slot->places[i];
         const struct wf_tensor *tensor = &source->layout->tensors[i];
+        if (tensor->kind != WF_TENSOR_WEIGHTS && place->len_bytes == 0) {
+            continue; /* not listed by its host, and never read */
+        }
         uint64_t len =
             place->region < slot->remote_count ? slot->remotes[place->region]->len_bytes : 0;
         if (place->len_bytes != tensor->bytes || place->offset > len ||

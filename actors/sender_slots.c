@@ -176,6 +176,9 @@ static enum wf_status init_hold(struct wf_sender *sender, struct wf_error *error
     struct sender_slot *slot = &sender->slots[0];
     enum wf_status status = make_tables(sender, slot, error);
     for (uint32_t i = 0; i < layout->tensor_count && status == WF_OK; i++) {
+        if (sender->rank->order[i] == UINT32_MAX) {
+            continue; /* a view or derived tensor that its host did not list: nobody reads it */
+        }
         const struct wf_rank_tensor *tensor = live(sender, i);
         uint64_t bytes = layout->tensors[i].bytes;
         bool fits = tensor->region < options->region_count &&
