@@ -159,11 +159,15 @@ static enum wf_status check_one(const struct wf_tensor *tensor, const struct wf_
                             tensor->name, expected, found, guess_shape(tensor, live));
     }
     if (live->dtype != tensor->dtype) {
-        return wf_error_set(error, WF_MISMATCH,
-                            "tensor %s: expected dtype %s, found %s; likely cause: the SPEC's "
-                            "dtype (give dtype=%s) or a converted tensor",
-                            tensor->name, wf_dtype_name(tensor->dtype), wf_dtype_name(live->dtype),
-                            wf_dtype_name(live->dtype));
+        bool codes = live->dtype == WF_DTYPE_F8_E4M3 || tensor->dtype == WF_DTYPE_F8_E4M3;
+        const char *dtype = wf_dtype_name(live->dtype);
+        return wf_error_set(
+            error, WF_MISMATCH,
+            "tensor %s: expected dtype %s, found %s; likely cause: the SPEC's %s%s) "
+            "or a converted tensor",
+            tensor->name, wf_dtype_name(tensor->dtype), dtype,
+            codes ? "quant (give quant=none or quant=RULE" : "dtype (give dtype=",
+            codes ? "" : dtype);
     }
     bool empty = tensor->bytes == 0, looks_on = tensor->kind == WF_TENSOR_VIEW;
     for (uint32_t axis = tensor->ndim; axis-- > 0 && !empty && !looks_on;) {

@@ -192,6 +192,19 @@ static int compare_pairs(const void *a, const void *b)
     return x->matrix < y->matrix ? -1 : x->matrix > y->matrix;
 }
 
+/* One scale for each block, and a matrix of the codes' shape. */
+static bool fit_together(const struct wf_param *matrix, const struct wf_param *codes,
+                         const struct wf_param *scales)
+{
+    bool fit = matrix->ndim == 2 && codes->ndim == 2 && scales->ndim == 2 &&
+               scales->dtype == WF_DTYPE_F32 && wf_dtype_castable(matrix->dtype, WF_DTYPE_F32);
+    for (uint32_t axis = 0; axis < 2 && fit; axis++) {
+        fit = matrix->shape[axis] == codes->shape[axis] &&
+              scales->shape[axis] == (codes->shape[axis] + BLOCK - 1) / BLOCK;
+    }
+    return fit;
+}
+
 /* Every parameter that the plain view has not is codes of a matrix or their scales. */
 static enum wf_status pair_params(const struct wf_model *job, struct wf_variants *v, uint32_t more,
                                   struct wf_error *error)
@@ -203,11 +216,13 @@ static enum wf_status pair_params(const struct wf_model *job, struct wf_variants
         }
         uint32_t matrix = find_twin(v->plain, codes), scales = find_scales(v->quantised, codes);
         if (matrix == WF_NONE || scales == WF_NONE || v->of_quantised[scales] < v->plain_count ||
-            v->quantised->params[scales].dtype != WF_DTYPE_F32) {
+            !fit_together(&v->plain->params[matrix], codes, &v->quantised->params[scales])) {
             return wf_error_set(error, WF_INVALID,
                                 "the family %s: %s in fp8: expected a row %s_scale of f32 beside "
-                                "it, and the matrix where the config has no fp8",
-                                job->family->name, codes->name, job->family->rows[codes->row].role);
+                                "it, one for each block of %d x %d, and a matrix of its shape "
+                                "where the config has no fp8",
+                                job->family->name, codes->name, job->family->rows[codes->row].role,
+                                BLOCK, BLOCK);
         }
         v->pairs[v->pair_count++] =
             (struct wf_variant_pair){matrix, v->of_quantised[i], v->of_quantised[scales]};

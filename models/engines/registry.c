@@ -84,8 +84,7 @@ enum wf_status wf_engine_refuse_quantised(const struct wf_model *model, struct w
         if (wf_model_size(model, sizes[i]) != 0) {
             return wf_error_set(error, WF_UNSUPPORTED,
                                 "the config has a quantization_config (%s), but a trainer's "
-                                "tensors are not quantised, and quantising on the way is not "
-                                "there; give the config without it",
+                                "tensors are not quantised; give the config without it",
                                 sizes[i]);
         }
     }

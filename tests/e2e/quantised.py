@@ -59,8 +59,10 @@ def case_latents():
 
 
 def case_shards():
-    """From FSDP2 whose shards are whole blocks, by a trainer that publishes snapshots."""
-    moves(blocks("qwen3-moe"), "fsdp:dp=2", "sglang:tp=2,quant=transformers", publish="snapshot")
+    """From FSDP2 whose shards are whole blocks, by a trainer that publishes snapshots; to shares of experts of half a
+    block too, for which vLLM repeats scales."""
+    moves(blocks("qwen3-moe"), "fsdp:dp=2", "sglang:tp=2,quant=transformers", "vllm:tp=4,quant=transformers",
+          publish="snapshot")
 
 
 def case_refused():

@@ -2,6 +2,7 @@
  * both views', numbered once, and every recipe gets the view that it asks for. */
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "models/engines/engine.h"
@@ -366,6 +367,48 @@ Test(variant, a_recipe_against_the_wrong_job_is_refused)
         wf_model_free(job);
         wf_model_free(config);
     }
+}
+
+/* An engine that was started otherwise than the job's SPEC says. */
+Test(variant, a_quant_that_differs_is_named)
+{
+    static const struct {
+        const char *live, *spec, *fragment;
+    } rows[] = {
+        {"vllm:quant=none", "vllm:quant=vllm",
+         "was started with quant=config; the recipe says quant=vllm"},
+        {"vllm:tp=2,quant=vllm", "vllm:tp=2,quant=none", "was started with quant=vllm; the recipe"},
+    };
+    struct wf_model *config = parse(dense, "");
+    struct wf_model *job = make_good(config, "vllm:quant=vllm");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct wf_recipe recipe;
+        struct wf_error error = {0};
+        struct wf_layout *has = NULL, *said = NULL;
+        cr_assert_eq(wf_recipe_parse(rows[i].live, job, &recipe, &error), WF_OK, "%s", error.text);
+        cr_assert_eq(wf_layout_derive(job, &recipe, 0, &has, &error), WF_OK, "%s", error.text);
+        cr_assert_eq(wf_recipe_parse(rows[i].spec, job, &recipe, &error), WF_OK, "%s", error.text);
+        cr_assert_eq(wf_layout_derive(job, &recipe, 0, &said, &error), WF_OK, "%s", error.text);
+        struct wf_live_tensor *live = calloc(has->tensor_count, sizeof *live);
+        uint32_t *order = calloc(said->tensor_count, sizeof *order);
+        for (uint32_t t = 0; t < has->tensor_count; t++) {
+            const struct wf_tensor *tensor = &has->tensors[t];
+            live[t] = (struct wf_live_tensor){
+                .name = tensor->name, .dtype = tensor->dtype, .ndim = tensor->ndim};
+            memcpy(live[t].shape, tensor->shape, sizeof tensor->shape);
+            memcpy(live[t].strides, tensor->strides, sizeof tensor->strides);
+        }
+        cr_expect_eq(wf_layout_match_recipe(job, &recipe, 0, said, live, has->tensor_count, NULL, 0,
+                                            order, &error),
+                     WF_MISMATCH);
+        cr_expect(strstr(error.text, rows[i].fragment), "%s: %s", rows[i].spec, error.text);
+        free(live);
+        free(order);
+        wf_layout_free(has);
+        wf_layout_free(said);
+    }
+    wf_model_free(job);
+    wf_model_free(config);
 }
 
 Test(variant, hash_tells_rules_and_configs_apart)

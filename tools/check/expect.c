@@ -16,7 +16,10 @@
 #include "tools/check/quantised.h"
 #include "tools/check/verify_run.h"
 
-enum { VOCAB_MULTIPLE = 64 };
+enum {
+    VOCAB_MULTIPLE = 64,
+    FINEST_UNIT = 32, /* of a scale */
+};
 
 /* --- what loaders do ------------------------------------------------------------------------- */
 
@@ -232,36 +235,62 @@ static void stage_layers(const struct wf_expect_builder *b, uint64_t *first_out,
 
 /* --- quantised matrices ---------------------------------------------------------------------- */
 
-static uint64_t blocks_of(uint64_t size)
+static uint64_t units_of(uint64_t size, uint32_t unit)
 {
-    return (size + WF_CHECK_BLOCK - 1) / WF_CHECK_BLOCK;
+    return (size + unit - 1) / unit;
 }
 
-/* A rectangle in blocks. Loaders take whole ones; only a matrix' own edge may cut one. */
-static enum wf_status put_scales(struct wf_expect_builder *b, uint32_t codes, uint32_t scales,
-                                 const struct wf_expect_rect *rect)
+/* What a scale of a rectangle is for: a block; only a matrix' own edge may cut one. Where an
+ * expert's share cuts others vLLM repeats scales for smaller squares, of the largest power of two
+ * that divides all (layers/fused_moe/oracle/fp8.py: refine_fp8_moe_block_shape). 0: neither. */
+static uint32_t unit_of(const struct wf_expect_builder *b, const struct wf_expect_rect *rect)
 {
     uint64_t rows = wf_expect_rows(b, rect->param), columns = rect->param_columns;
-    bool whole = rect->row % WF_CHECK_BLOCK == 0 && rect->column % WF_CHECK_BLOCK == 0 &&
-                 (rect->rows % WF_CHECK_BLOCK == 0 || rect->row + rect->rows == rows) &&
-                 (rect->columns % WF_CHECK_BLOCK == 0 || rect->column + rect->columns == columns);
-    struct wf_expect_tensor *tensor = &b->expect->tensors[scales];
-    if (!whole) {
-        return wf_error_set(b->error, WF_UNSUPPORTED,
-                            "the element check knows whole blocks of %d only, and %s has %" PRIu64
-                            " rows and %" PRIu64 " columns of %s",
-                            WF_CHECK_BLOCK, b->expect->tensors[codes].name, rect->rows,
-                            rect->columns, b->model->params[rect->param].name);
+    if (rect->row % WF_CHECK_BLOCK == 0 && rect->column % WF_CHECK_BLOCK == 0 &&
+        (rect->rows % WF_CHECK_BLOCK == 0 || rect->row + rect->rows == rows) &&
+        (rect->columns % WF_CHECK_BLOCK == 0 || rect->column + rect->columns == columns)) {
+        return WF_CHECK_BLOCK;
     }
+    uint64_t all = rect->row | rect->rows | rect->column | rect->columns;
+    uint32_t unit = WF_CHECK_BLOCK;
+    while (unit >= FINEST_UNIT && all % unit != 0) {
+        unit /= 2;
+    }
+    return unit >= FINEST_UNIT && !b->place.sglang ? unit : 0;
+}
+
+static void put_scales(struct wf_expect_builder *b, uint32_t scales,
+                       const struct wf_expect_rect *rect)
+{
+    struct wf_expect_tensor *tensor = &b->expect->tensors[scales];
+    uint32_t unit = tensor->unit;
     tensor->rects[tensor->rect_count++] =
         (struct wf_expect_rect){.param = rect->param,
-                                .row = rect->row / WF_CHECK_BLOCK,
-                                .column = rect->column / WF_CHECK_BLOCK,
-                                .rows = blocks_of(rect->rows),
+                                .row = rect->row / unit,
+                                .column = rect->column / unit,
+                                .rows = units_of(rect->rows, unit),
                                 .columns = tensor->columns,
-                                .param_columns = columns,
+                                .param_columns = rect->param_columns,
                                 .live_row = tensor->rows};
-    tensor->rows += blocks_of(rect->rows);
+    tensor->rows += units_of(rect->rows, unit);
+}
+
+/* The unit of all rectangles of a tensor of codes. */
+static enum wf_status find_unit(const struct wf_expect_builder *b,
+                                const struct wf_expect_tensor *codes, uint32_t *unit_out)
+{
+    *unit_out = codes->rect_count > 0 ? unit_of(b, &codes->rects[0]) : WF_CHECK_BLOCK;
+    for (uint32_t i = 0; i < codes->rect_count; i++) {
+        const struct wf_expect_rect *rect = &codes->rects[i];
+        if (*unit_out == 0 || unit_of(b, rect) != *unit_out) {
+            return wf_error_set(b->error, WF_UNSUPPORTED,
+                                "the element check knows whole blocks of %d, and squares of %d at "
+                                "least that divide them, and %s has %" PRIu64 " rows and %" PRIu64
+                                " columns of %s",
+                                WF_CHECK_BLOCK, FINEST_UNIT, codes->name, rect->rows, rect->columns,
+                                b->model->params[rect->param].name);
+        }
+    }
     return WF_OK;
 }
 
@@ -269,7 +298,7 @@ static enum wf_status put_scales(struct wf_expect_builder *b, uint32_t codes, ui
  * quantised. */
 static enum wf_status quantise(struct wf_expect_builder *b, uint32_t codes)
 {
-    uint32_t pairs = 0, scales = 0, rects = b->expect->tensors[codes].rect_count;
+    uint32_t pairs = 0, scales = 0, unit = 0, rects = b->expect->tensors[codes].rect_count;
     char name[WF_NAME_MAX];
     if (b->expect->tensors[codes].kind != WF_EXPECT_VALUES) {
         return WF_OK;
@@ -284,24 +313,29 @@ static enum wf_status quantise(struct wf_expect_builder *b, uint32_t codes)
              b->expect->tensors[codes].name);
     enum wf_status status =
         pairs == rects
-            ? wf_expect_add(b, "", name, blocks_of(b->expect->tensors[codes].columns), &scales)
+            ? find_unit(b, &b->expect->tensors[codes], &unit)
             : wf_error_set(b->error, WF_UNSUPPORTED, "%s is made of quantised matrices and others",
                            b->expect->tensors[codes].name);
+    if (status == WF_OK) {
+        status =
+            wf_expect_add(b, "", name, units_of(b->expect->tensors[codes].columns, unit), &scales);
+    }
     if (status != WF_OK) {
         return status;
     }
     struct wf_expect_tensor *tensor = &b->expect->tensors[scales];
     b->expect->tensors[codes].kind = WF_EXPECT_CODES;
     tensor->kind = WF_EXPECT_SCALES;
+    tensor->unit = unit;
     tensor->rects = calloc(rects, sizeof *tensor->rects);
     tensor->rect_capacity = rects;
     if (tensor->rects == NULL) {
         return wf_error_set(b->error, WF_NO_MEMORY, "no memory for %s", name);
     }
-    for (uint32_t i = 0; status == WF_OK && i < rects; i++) {
-        status = put_scales(b, codes, scales, &b->expect->tensors[codes].rects[i]);
+    for (uint32_t i = 0; i < rects; i++) {
+        put_scales(b, scales, &b->expect->tensors[codes].rects[i]);
     }
-    return status;
+    return WF_OK;
 }
 
 static enum wf_status quantise_all(struct wf_expect_builder *b)

@@ -6,7 +6,8 @@
  * as wide as it; rows that no rectangle fills are padding and zero.
  *
  * A quantised matrix is two live tensors: codes, which stand where the values would, and scales,
- * whose rectangles count in blocks (tools/check/quantised.h).
+ * whose rectangles count in units: blocks (tools/check/quantised.h), or smaller ones that repeat a
+ * block's scale.
  */
 #ifndef WEFT_TOOLS_CHECK_EXPECT_H
 #define WEFT_TOOLS_CHECK_EXPECT_H
@@ -43,6 +44,7 @@ struct wf_expect_tensor {
     char name[WF_NAME_MAX];
     enum wf_expect_kind kind;
     enum wf_dtype less_one; /* of that kind: the type in which they hold it */
+    uint32_t unit;          /* of scales: rows and columns of the matrix for each; a power of two */
     uint64_t rows, columns;
     struct wf_expect_rect *rects; /* by live_row; owned */
     uint32_t rect_count, rect_capacity;

@@ -137,27 +137,34 @@ static void compare_strip(struct wf_verify_run *run, const struct wf_expect_rect
     }
 }
 
-/* One row of a rectangle of scales, whose columns are those of the strip's blocks. */
+/* What of a rectangle of scales is of the strip's blocks: each stands in its units, all alike. */
 static void compare_scales(struct wf_verify_run *run, const struct wf_expect_rect *rect,
                            const struct strip *strip)
 {
     struct wf_check_block blocks[BLOCKS];
+    float scales[BLOCKS * WF_CHECK_BLOCK];
+    uint64_t unit = run->tensor->unit, times = WF_CHECK_BLOCK / unit;
     blocks_of(run, strip, blocks);
-    float scales[BLOCKS];
-    uint64_t first = strip->column / WF_CHECK_BLOCK, count = 0;
-    for (uint64_t c = 0; c < strip->columns; c += WF_CHECK_BLOCK) {
-        scales[count++] = blocks[c / WF_CHECK_BLOCK].scale;
+    uint64_t left = strip->column / unit, top = strip->row / unit;
+    uint64_t begin = left > rect->column ? left : rect->column;
+    uint64_t end = least(left + (strip->columns + unit - 1) / unit, rect->column + rect->columns);
+    for (uint64_t c = begin; c < end; c++) {
+        scales[c - begin] = blocks[(c - left) / times].scale;
     }
-    uint64_t row = rect->live_row + strip->row / WF_CHECK_BLOCK - rect->row;
-    wf_verify_compare(run, row * rect->columns + first - rect->column, (const uint8_t *)scales,
-                      count, false);
+    uint64_t first = top > rect->row ? top : rect->row;
+    uint64_t last = least(top + times, rect->row + rect->rows);
+    for (uint64_t row = first; row < last && begin < end; row++) {
+        wf_verify_compare(run,
+                          (rect->live_row + row - rect->row) * rect->columns + begin - rect->column,
+                          (const uint8_t *)scales, end - begin, false);
+    }
 }
 
-/* Blocks [*first, *end) that a rectangle touches along one side. */
-static void block_range(uint64_t at, uint64_t count, bool scales, uint64_t *first, uint64_t *end)
+/* Blocks [*first, *end) that `count` units of a matrix from `at` on touch along one side. */
+static void block_range(uint64_t at, uint64_t count, uint64_t unit, uint64_t *first, uint64_t *end)
 {
-    *first = scales ? at : at / WF_CHECK_BLOCK;
-    *end = scales ? at + count : (at + count + WF_CHECK_BLOCK - 1) / WF_CHECK_BLOCK;
+    *first = at * unit / WF_CHECK_BLOCK;
+    *end = ((at + count) * unit + WF_CHECK_BLOCK - 1) / WF_CHECK_BLOCK;
 }
 
 enum wf_status wf_verify_quantised(struct wf_verify_run *run, const struct wf_expect_rect *rect,
@@ -167,8 +174,9 @@ enum wf_status wf_verify_quantised(struct wf_verify_run *run, const struct wf_ex
     uint64_t elements = run->verify->checkpoint->entries[rect->param].elements;
     uint64_t param_rows = elements / rect->param_columns, top, bottom, left, right;
     struct strip part = shown(rect);
-    block_range(part.row, part.rows, scales, &top, &bottom);
-    block_range(part.column, part.columns, scales, &left, &right);
+    uint64_t unit = scales ? run->tensor->unit : 1;
+    block_range(part.row, part.rows, unit, &top, &bottom);
+    block_range(part.column, part.columns, unit, &left, &right);
     float *values = malloc(WF_VERIFY_CHUNK * sizeof *values);
     enum wf_status status =
         values != NULL ? WF_OK : wf_error_set(error, WF_NO_MEMORY, "no memory for a row of blocks");
@@ -201,7 +209,7 @@ enum wf_status wf_verify_quantised_versions(const struct wf_verify *verify,
     enum { BLOCK_ELEMENTS = WF_CHECK_BLOCK * WF_CHECK_BLOCK };
     bool scales = tensor->kind == WF_EXPECT_SCALES;
     uint64_t elements = verify->checkpoint->entries[rect->param].elements;
-    uint64_t unit = scales ? WF_CHECK_BLOCK : 1;
+    uint64_t unit = scales ? tensor->unit : 1;
     uint64_t down = rect->transposed ? column : row, across = rect->transposed ? row : column;
     uint64_t y = (rect->row + down) * unit, x = (rect->column + across) * unit;
     struct strip strip = {.row = y / WF_CHECK_BLOCK * WF_CHECK_BLOCK,
