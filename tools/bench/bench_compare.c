@@ -108,7 +108,8 @@ static double measure_compare(void *context)
     enum wf_status status =
         wf_compare_run(d->paths[WF_A], d->paths[WF_B], &options, &compare, NULL);
     double rate = (double)d->bytes / (double)(wf_bench_now_ns() - start_ns);
-    bool good = status == WF_OK && compare.ok && compare.elements * 2 * WF_SIDES >= d->bytes / 100 * 99;
+    bool good =
+        status == WF_OK && compare.ok && compare.elements * 2 * WF_SIDES >= d->bytes / 100 * 99;
     wf_compare_fini(&compare);
     return good ? rate : -1;
 }

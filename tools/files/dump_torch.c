@@ -94,7 +94,8 @@ static enum wf_status find_root(struct adding *a, const struct wf_zip_entry **pi
         const struct wf_zip_entry *entry = &a->zip->entries[i];
         const char *slash = memchr(entry->name, '/', entry->name_len);
         if (slash != NULL && slash > entry->name &&
-            entry->name_len - (size_t)(slash - entry->name) == end && memcmp(slash, PICKLE, end) == 0) {
+            entry->name_len - (size_t)(slash - entry->name) == end &&
+            memcmp(slash, PICKLE, end) == 0) {
             found++;
             *pickle_out = entry;
             a->root = entry->name;
