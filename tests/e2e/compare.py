@@ -250,6 +250,14 @@ def case_faults_of_experts():
             scale, = struct.unpack("<f", t.data[name][4:8])
             t.data[name][4:8] = struct.pack("<f", 1.5 * scale)
         named(work, "wrong scale", a, b, "wrong scale", "o_proj")
+        a, b = work.path("a"), dump(work, work.path("a"), "vllm:tp=2,quant=vllm", "codes")
+        equal(a, b)
+        equal(b, dump(work, a, "sglang:tp=2,quant=vllm", "others"))
+        with Tensors(os.path.join(b, "rank_01.safetensors")) as t:
+            name = LAYER + "self_attn.o_proj.weight_scale_inv"
+            scale, = struct.unpack("<f", t.data[name][0:4])
+            t.data[name][0:4] = struct.pack("<f", 2 * scale)
+        named(work, "wrong scale beside values", a, b, "wrong scale", "1 of 8 blocks")
     with Work(model("tiny-deepseek-v3")) as work:
         a = make(work, model("tiny-deepseek-v3"))
         b, tensors = copied(work, a)

@@ -10,7 +10,9 @@
 #include "models/casts.h"
 #include "models/copy.h"
 #include "models/json.h"
+#include "models/quant.h"
 #include "models/safetensors.h"
+#include "models/variant.h"
 #include "tools/compare/side.h"
 #include "tools/files/atomic.h"
 #include "tools/files/hf_folder.h"
@@ -19,8 +21,18 @@
 #define SPAN_MAX ((uint64_t)1 << 30) /* bytes of pieces that lie inside each other */
 enum { BLOCK_ELEMENTS = 1 << 20, PATH_ROOM = 4096 };
 
+/* A matrix as codes and scales, by the rule of the SPEC: the last one that was asked for. */
+struct codes {
+    uint32_t param; /* of the side; WF_NONE: none */
+    uint8_t *codes;
+    float *scales;
+};
+
 struct writer {
-    struct wf_side side; /* from where */
+    struct wf_side side;          /* from where */
+    struct wf_model *job;         /* whose view the ranks have */
+    const struct wf_model *model; /* that view */
+    struct codes codes;
     struct wf_recipe recipe;
     const struct wf_layout *layout; /* of the rank at hand */
     struct wf_atomic_file file;
@@ -32,13 +44,78 @@ struct writer {
 
 /* --- values ---------------------------------------------------------------------------------- */
 
+/* Where the values of a parameter of the ranks' view come from. */
+struct origin {
+    uint32_t param; /* of the side, or WF_NONE */
+    bool codes, scales;
+};
+
+static struct origin origin_of(const struct writer *w, uint32_t param)
+{
+    static const char end[] = "_scale_inv";
+    char name[WF_NAME_MAX];
+    const struct wf_param *wanted = &w->model->params[param];
+    struct origin origin = {.param = wf_side_find(&w->side, wanted->name)};
+    size_t len = strlen(wanted->name), stem = len - (sizeof end - 1);
+    if (origin.param == WF_NONE && len >= sizeof end && strcmp(wanted->name + stem, end) == 0) {
+        snprintf(name, sizeof name, "%.*s", (int)stem, wanted->name);
+        origin.param = wf_side_find(&w->side, name);
+        origin.scales = origin.param != WF_NONE;
+    } else if (origin.param != WF_NONE) {
+        origin.codes = wanted->dtype == WF_DTYPE_F8_E4M3 &&
+                       w->side.params[origin.param].dtype != WF_DTYPE_F8_E4M3;
+    }
+    return origin;
+}
+
+/* The codes and scales of a whole matrix: blocks do not end where ranks' shares do. */
+static enum wf_status quantise(struct writer *w, uint32_t param)
+{
+    const struct wf_side_param *p = &w->side.params[param];
+    const enum wf_quant rule = w->job->variants->rule;
+    uint64_t rows = p->shape[0], columns = p->shape[1], blocks = (columns + 127) / 128;
+    size_t bytes = wf_dtype_bytes(p->dtype);
+    if (w->codes.param == param) {
+        return WF_OK;
+    }
+    free(w->codes.codes);
+    free(w->codes.scales);
+    w->codes = (struct codes){.param = WF_NONE,
+                              .codes = malloc(p->elements),
+                              .scales = malloc((rows + 127) / 128 * blocks * sizeof(float))};
+    void *values = malloc(p->elements * bytes);
+    enum wf_status status = w->codes.codes != NULL && w->codes.scales != NULL && values != NULL
+                                ? WF_OK
+                                : wf_error_set(w->error, WF_NO_MEMORY, "no memory for %s", p->name);
+    status = status == WF_OK
+                 ? wf_side_read(&w->side, param, 0, p->elements, p->dtype, values, NULL, w->error)
+                 : status;
+    if (status == WF_OK) {
+        const struct wf_quant_matrix matrix = {values, p->dtype, rows, columns, columns * bytes};
+        wf_quantise(rule, &matrix, w->codes.codes, columns, w->codes.scales, blocks, false);
+        w->codes.param = param;
+    }
+    free(values);
+    return status;
+}
+
 /* Elements of a piece's parameter as the tensor holds them, into `block`. */
 static enum wf_status read_block(struct writer *w, const struct wf_piece *piece, uint64_t first,
                                  uint64_t count, enum wf_dtype as)
 {
+    struct origin origin = origin_of(w, piece->param);
+    if (origin.codes || origin.scales) {
+        enum wf_status made = quantise(w, origin.param);
+        if (made == WF_OK && origin.codes) {
+            memcpy(w->block, w->codes.codes + first, count);
+        } else if (made == WF_OK) {
+            memcpy(w->block, w->codes.scales + first, count * sizeof(float));
+        }
+        return made;
+    }
     bool less_one = piece->value_rule == WF_VALUE_LESS_ONE;
     void *to = less_one ? w->wide : w->block;
-    enum wf_status status = wf_side_read(&w->side, piece->param, first, count,
+    enum wf_status status = wf_side_read(&w->side, origin.param, first, count,
                                          less_one ? WF_DTYPE_F32 : as, to, NULL, w->error);
     if (status == WF_OK && less_one) {
         for (uint64_t i = 0; i < count; i++) {
@@ -184,13 +261,26 @@ static enum wf_status check_tensor(struct writer *w, uint32_t index)
         if (piece->kind == WF_PIECE_FILL) {
             continue;
         }
-        const struct wf_side_param *param = &w->side.params[piece->param];
-        if (param->held < param->elements || !wf_dtype_castable(param->dtype, tensor->dtype)) {
-            return wf_error_set(w->error, WF_UNSUPPORTED,
-                                "%s: %s has %" PRIu64 " of %" PRIu64
-                                " elements, in %s; expected all, in what can be cast into %s",
-                                param->name, w->side.path, param->held, param->elements,
-                                wf_dtype_name(param->dtype), wf_dtype_name(tensor->dtype));
+        const struct origin origin = origin_of(w, piece->param);
+        const char *name = w->model->params[piece->param].name;
+        const struct wf_side_param *param =
+            origin.param != WF_NONE ? &w->side.params[origin.param] : NULL;
+        bool whole = param != NULL && param->held == param->elements;
+        bool made = origin.codes || origin.scales;
+        /* Codes are no values: without their scales they are not to be cast. */
+        bool fits = whole && (made ? w->job->variants != NULL && param->ndim == 2 &&
+                                         wf_dtype_castable(param->dtype, WF_DTYPE_F32) &&
+                                         wf_dtype_bytes(param->dtype) > 1
+                                   : param->dtype == tensor->dtype ||
+                                         (wf_dtype_bytes(param->dtype) > 1 &&
+                                          wf_dtype_castable(param->dtype, tensor->dtype)));
+        if (!fits) {
+            return wf_error_set(
+                w->error, WF_UNSUPPORTED,
+                "%s: %s does not hold all of it, or holds it in a type (%s) that is "
+                "not cast into %s; dump a checkpoint that is not quantised",
+                name, w->side.path, wf_dtype_name(param != NULL ? param->dtype : WF_DTYPE_NONE),
+                wf_dtype_name(tensor->dtype));
         }
     }
     return WF_OK;
@@ -228,7 +318,7 @@ static enum wf_status write_rank(struct writer *w, const char *folder, uint32_t 
 {
     char path[PATH_ROOM];
     struct wf_layout *layout = NULL;
-    enum wf_status status = wf_layout_derive(w->side.model, &w->recipe, rank, &layout, w->error);
+    enum wf_status status = wf_layout_derive(w->model, &w->recipe, rank, &layout, w->error);
     if (status != WF_OK) {
         return status;
     }
@@ -298,19 +388,32 @@ static enum wf_status write_recipe(struct writer *w, const char *folder)
     return status;
 }
 
+/* The recipe, and the model as its ranks see it: with codes and scales where it says a rule. */
+static enum wf_status read_spec(struct writer *w, const char *spec)
+{
+    const struct wf_recipe *recipes[] = {&w->recipe};
+    enum wf_status status = wf_recipe_parse(spec, NULL, &w->recipe, w->error);
+    status =
+        status == WF_OK ? wf_model_for_job(w->side.model, recipes, 1, &w->job, w->error) : status;
+    if (status == WF_OK) {
+        w->model = wf_model_view(w->job, &w->recipe);
+        status = wf_recipe_parse(spec, w->model, &w->recipe, w->error);
+    }
+    return status;
+}
+
 enum wf_status wf_dump_write(const struct wf_dump_write_options *options,
                              struct wf_dump_written *written_out, struct wf_error *error)
 {
     struct wf_dump_written written = {0};
-    struct writer w = {.written = &written, .error = error};
+    struct writer w = {.written = &written, .error = error, .codes = {.param = WF_NONE}};
     enum wf_status status = wf_side_open(options->model, options->families, &w.side, error);
     if (status == WF_OK && (strcmp(w.side.spec, "hf") != 0 || w.side.refused.count > 0)) {
         status = wf_error_set(error, WF_UNSUPPORTED, "%s",
                               w.side.refused.count > 0 ? w.side.refused.items[0]
                                                        : "expected a Hugging Face folder");
     }
-    status =
-        status == WF_OK ? wf_recipe_parse(options->spec, w.side.model, &w.recipe, error) : status;
+    status = status == WF_OK ? read_spec(&w, options->spec) : status;
     status = status == WF_OK ? wf_folder_make(options->folder, 0777, error) : status;
     w.block = malloc(BLOCK_ELEMENTS * sizeof *w.block);
     w.wide = malloc(BLOCK_ELEMENTS * sizeof *w.wide);
@@ -328,6 +431,9 @@ enum wf_status wf_dump_write(const struct wf_dump_write_options *options,
     status = status == WF_OK ? write_recipe(&w, options->folder) : status;
     free(w.block);
     free(w.wide);
+    free(w.codes.codes);
+    free(w.codes.scales);
+    wf_model_free(w.job);
     wf_side_close(&w.side);
     if (status == WF_OK) {
         *written_out = written;

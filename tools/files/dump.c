@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "models/json.h"
+#include "models/variant.h"
 #include "tools/files/checkpoint.h"
 #include "tools/files/io.h"
 
@@ -104,6 +105,18 @@ static enum wf_status model_of(struct json_object *root, const char *folder,
     return wf_checkpoint_model(whole, families, model_out, error);
 }
 
+/* With the model as its ranks see it, where the SPEC says that they hold codes and scales. */
+static enum wf_status read_spec(struct wf_dump *dump, const char *spec, struct wf_error *error)
+{
+    struct wf_model *job = NULL;
+    const struct wf_recipe *recipes[] = {&dump->recipe};
+    enum wf_status status = wf_recipe_parse(spec, NULL, &dump->recipe, error);
+    status = status == WF_OK ? wf_model_for_job(dump->model, recipes, 1, &job, error) : status;
+    status = status == WF_OK ? wf_recipe_parse(spec, job, &dump->recipe, error) : status;
+    wf_model_free(job);
+    return status;
+}
+
 static enum wf_status read_recipe(const char *folder, const struct wf_family *const *families,
                                   struct wf_dump *dump, struct wf_error *error)
 {
@@ -123,7 +136,7 @@ static enum wf_status read_recipe(const char *folder, const struct wf_family *co
     free(text);
     status = status == WF_OK ? spec_of(root, spec, error) : status;
     status = status == WF_OK ? model_of(root, folder, families, &dump->model, error) : status;
-    status = status == WF_OK ? wf_recipe_parse(spec, dump->model, &dump->recipe, error) : status;
+    status = status == WF_OK ? read_spec(dump, spec, error) : status;
     if (status == WF_OK) {
         wf_recipe_format(&dump->recipe, dump->spec);
     } else {
