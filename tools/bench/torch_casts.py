@@ -10,6 +10,7 @@ ends well.
 """
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -68,10 +69,12 @@ def rate_of(run, element_bytes, pairs):
 
 
 def weft_results(weft, pairs):
-    with tempfile.NamedTemporaryFile(suffix=".json") as report:
-        subprocess.run([weft, "bench", "casts", "--pairs", str(pairs), "--json", report.name],
+    with tempfile.TemporaryDirectory() as folder:
+        report = os.path.join(folder, "casts.json")
+        subprocess.run([weft, "bench", "casts", "--pairs", str(pairs), "--json", report],
                        check=True, stdout=subprocess.DEVNULL)
-        return {result["name"].removeprefix("casts/"): result for result in json.load(report)}
+        with open(report, encoding="utf-8") as text:
+            return {result["name"].removeprefix("casts/"): result for result in json.load(text)}
 
 
 def main():
