@@ -77,8 +77,9 @@ static enum wf_status write_side(struct dumps *d, int side, struct wf_error *err
 {
     char spec[64], path[PATH_BYTES];
     struct wf_recipe recipe;
-    snprintf(d->paths[side], sizeof d->paths[side], "%.*s/%s", (int)sizeof d->place - 1, d->place,
-             sides[side].engine);
+    char place[sizeof d->place]; /* gcc 12 takes two arrays of one object for one that overlaps */
+    memcpy(place, d->place, sizeof place);
+    snprintf(d->paths[side], sizeof d->paths[side], "%s/%s", place, sides[side].engine);
     snprintf(spec, sizeof spec, "%s:tp=%u", sides[side].engine, sides[side].tp);
     enum wf_status status = wf_folder_make(d->paths[side], 0700, error);
     status = status == WF_OK ? wf_recipe_parse(spec, d->model, &recipe, error) : status;
