@@ -5,7 +5,8 @@
  * Each published (generation, step) has its own content: every element of every tensor of every
  * train rank is one number that follows from the version, and what engines have that is made of it
  * (codes and scales, norms that trainers hold less 1) follows too. So whatever an engine may serve
- * can be compared with the version it claims, and with what its other ranks hold.
+ * can be compared with the version it claims, and with what its other ranks hold. In jobs with
+ * experts the number follows from the parameter too, so that swapped experts are seen.
  */
 #ifndef WEFT_TESTS_SIM_JOB_H
 #define WEFT_TESTS_SIM_JOB_H
@@ -63,6 +64,7 @@ struct job_options {
     bool corrupt;       /* and arrive corrupted */
     bool skip_quiesce;  /* the planted bug: ranks flip without the pause */
     bool unseen_flips;  /* another: as if no rank ever flipped to what is released */
+    bool swapped;       /* a third: hosts have another table of experts than they tell */
     uint32_t in_place;  /* bit e: engine e is updated in place */
     enum { JOB_NO_STORE, JOB_STORE_TOO, JOB_STORE_ALONE } store; /* as a source of fills */
     uint64_t deadline_ns;                                        /* of the trainers' own; 0: none */

@@ -20,11 +20,16 @@ static uint64_t elements_of(const struct job_rank *host, uint64_t tensor)
     return at->kind == WF_TENSOR_WEIGHTS ? at->bytes / wf_dtype_bytes(at->dtype) : 0;
 }
 
-/* An element is the version's, or zero where the layout fills. */
+/* An element is the version's, or zero where the layout fills. With experts it is its parameter's.
+ */
 static bool element_is_good(const struct job_rank *host, uint64_t tensor, uint64_t element,
                             uint32_t arrived)
 {
     uint32_t bits = element_of(host, tensor, element);
+    if (host->job->options.experts) {
+        uint32_t mark = host->marks[host->tensors[tensor].offset / sizeof(uint16_t) + element];
+        return bits == (mark == 0 ? 0 : job_content(host->version, mark));
+    }
     return bits == 0 || bits == arrived;
 }
 
@@ -38,7 +43,7 @@ static bool sample(struct job *job, const struct job_rank *host, uint64_t salt)
         uint64_t element = elements > 0 ? (pick >> 8) % elements : 0;
         if (elements > 0 &&
             !element_is_good(host, tensor, element,
-                             job_arrived(host, tensor, job_content(host->version)))) {
+                             job_arrived(host, tensor, job_content(host->version, 0)))) {
             job_fail(job, "torn: infer rank %u serves step %llu, element %llu of %s is another's",
                      host->index, (unsigned long long)host->version.step,
                      (unsigned long long)element, host->layout->tensors[tensor].name);
@@ -53,7 +58,7 @@ static bool scan(struct job *job, const struct job_rank *host)
     uint64_t zeros = 0, all = 0;
     for (uint64_t t = 0; t < host->layout->tensor_count; t++) {
         uint64_t elements = elements_of(host, t);
-        uint32_t arrived = job_arrived(host, t, job_content(host->version));
+        uint32_t arrived = job_arrived(host, t, job_content(host->version, 0));
         for (uint64_t e = 0; e < elements; e++) {
             zeros +=
                 element_of(host, t, e) == 0 && arrived != 0; /* codes of tiny values are zeros */

@@ -7,11 +7,6 @@
 
 enum { TENSOR_ALIGN = 64 };
 
-uint16_t job_content(struct wf_version version)
-{
-    return (uint16_t)(version.term * 8191 + version.counter * 512 + version.step);
-}
-
 uint32_t job_arrived(const struct job_rank *host, uint64_t tensor, uint16_t content)
 {
     const struct wf_tensor *to = &host->layout->tensors[tensor];
@@ -34,16 +29,20 @@ uint32_t job_arrived(const struct job_rank *host, uint64_t tensor, uint16_t cont
     return to->dtype == WF_DTYPE_F32 ? bits : content;
 }
 
+static void check(enum wf_status status, const struct wf_error *error)
+{
+    if (status != WF_OK) {
+        fprintf(stderr, "the world cannot be built: %s\n", error->text);
+        abort();
+    }
+}
+
 static void write_weights(struct job_rank *host, struct wf_version version)
 {
-    uint16_t content = job_content(version);
     if (host->job->options.publish == WF_PUBLISH_HOLD) {
         job_check_unread(host);
     }
-    uint16_t *at = host->memory.address;
-    for (uint64_t i = 0; i < host->memory.len_bytes / sizeof *at; i++) {
-        at[i] = content;
-    }
+    job_rank_write(host, version);
 }
 
 /* --- train ------------------------------------------------------------------------------------ */
@@ -221,6 +220,22 @@ static const struct wf_placement *placement_of(uint32_t table)
     return table == 0 ? NULL : &placements[table - 1];
 }
 
+/* Where the experts stand by the host's table; what they are moves with them, as engines do it. */
+static void mark_by_table(struct job_rank *host)
+{
+    struct wf_recipe recipe = host->job->recipes[host->side];
+    struct wf_layout *layout;
+    struct wf_error error = {0};
+    bool swapped = host->job->options.swapped && host->side == WF_INFER;
+    recipe.placement = placement_of(swapped ? (host->table + 1) % TABLES : host->table);
+    check(wf_layout_derive(host->job->model, &recipe, host->index, &layout, &error), &error);
+    job_rank_mark(host, layout);
+    wf_layout_free(layout);
+    if (host->rank != NULL && !wf_version_is_none(host->rank->client->live)) {
+        job_rank_write(host, host->rank->client->live);
+    }
+}
+
 /* Each host of an engine learns some time later where its experts are to stand. */
 static void on_placing(struct wf_timer *timer)
 {
@@ -241,6 +256,7 @@ static void on_placing(struct wf_timer *timer)
         if (status == WF_OK) {
             host->table = due;
             host->moves = moves;
+            mark_by_table(host);
             host->job->result->placements++;
         } else if (status != WF_AGAIN && status != WF_CLOSED) {
             job_fail(host->job, "infer rank %u cannot place experts: %s", host->index, error.text);
@@ -276,6 +292,7 @@ static enum wf_status on_take_table(void *user, struct wf_rank *rank,
     }
     WF_ASSERT(table < TABLES);
     host->table = table;
+    mark_by_table(host);
     host->job->result->tables_taken++;
     return WF_OK;
 }
@@ -351,14 +368,6 @@ static enum wf_status on_after_flip(void *user, struct wf_rank *rank, struct wf_
 }
 
 /* --- life ------------------------------------------------------------------------------------- */
-static void check(enum wf_status status, const struct wf_error *error)
-{
-    if (status != WF_OK) {
-        fprintf(stderr, "the world cannot be built: %s\n", error->text);
-        abort();
-    }
-}
-
 static void make_tensors(struct job_rank *host)
 {
     uint64_t bytes = 0;
@@ -417,6 +426,7 @@ void job_rank_start(struct job *job, uint32_t index)
         wf_timer_arm(host->loop, &host->placing, wf_loop_now_ns(host->loop) + 10 * MS);
     }
     make_tensors(host);
+    mark_by_table(host);
     struct wf_error error = {0};
     check(wf_transport_sim_new(host->loop, &job->links, &host->transport, &error), &error);
     enum wf_update_mode mode =
@@ -470,6 +480,7 @@ static void free_memory(struct job_rank *host)
     wf_timer_cancel(host->loop, &host->placing);
     wf_layout_free(host->layout);
     free(host->memory.address);
+    free(host->marks);
     free(host->tensors);
     host->rank = NULL;
     host->serving = false;

@@ -25,6 +25,7 @@ struct job_rank {
     struct wf_region memory;
     struct wf_rank_tensor *tensors;
     struct wf_layout *layout; /* own derivation, to make the tensors */
+    uint32_t *marks;          /* of each two bytes of memory, by the table that it has */
     bool alive, frozen, ended;
     uint64_t restart_ns, thaw_ns; /* of the world; 0: not */
     struct wf_error why;
@@ -122,10 +123,17 @@ struct wf_timeouts job_timeouts(void);
 /* job_host.c: the processes */
 void job_rank_start(struct job *job, uint32_t index);
 void job_rank_teardown(void *user, struct wf_loop *loop);
-uint16_t job_content(struct wf_version version); /* the bf16 that all elements of it are */
 /* The bits that elements of a tensor of an infer rank have then. */
 uint32_t job_arrived(const struct job_rank *host, uint64_t tensor, uint16_t content);
 void job_rank_release_ended(struct job_rank *host);
+
+/* job_marks.c. A mark is 1 + a parameter's index in the inventory, in jobs with experts, whose
+ * elements are all bf16; elsewhere, and for a fill: 0. */
+uint16_t job_content(struct wf_version version, uint32_t mark); /* an element's bf16 */
+void job_mark_tensor(const struct wf_layout *layout, uint32_t tensor, uint32_t *marks);
+/* The host's elements are what `layout` says; all of them become that version's. */
+void job_rank_mark(struct job_rank *host, const struct wf_layout *layout);
+void job_rank_write(struct job_rank *host, struct wf_version version);
 
 /* job_server.c */
 void job_server_start(struct job *job);

@@ -7,7 +7,8 @@
 
 struct wf_stored {
     struct job *job;
-    uint16_t content;
+    struct wf_version version;
+    const struct wf_layout *layout;
 };
 
 static struct job *job_of(struct wf_store *store)
@@ -29,7 +30,7 @@ static enum wf_status open_version(struct wf_store *store, const struct wf_store
     }
     struct wf_stored *stored = malloc(sizeof *stored);
     WF_ASSERT(stored != NULL);
-    *stored = (struct wf_stored){job, job_content(wanted->version)};
+    *stored = (struct wf_stored){job, wanted->version, wanted->layout};
     *stored_out = stored;
     return WF_OK;
 }
@@ -38,7 +39,6 @@ static enum wf_status read_bytes(struct wf_stored *stored, struct wf_store_windo
                                  uint32_t tensor, uint64_t first, uint64_t len,
                                  const uint8_t **bytes_out, struct wf_error *error)
 {
-    (void)tensor;
     WF_ASSERT(first % 2 == 0 && len % 2 == 0 && len <= stored->job->store.read_max);
     if (fails(stored->job, stored->job->options.bad_links, 50)) {
         return wf_error_set(error, WF_IO, "the disk is broken");
@@ -48,10 +48,15 @@ static enum wf_status read_bytes(struct wf_stored *stored, struct wf_store_windo
     }
     free(window->memory);
     window->memory = malloc(len);
-    WF_ASSERT(window->memory != NULL);
-    for (uint64_t i = 0; i < len / 2; i++) {
-        ((uint16_t *)window->memory)[i] = stored->content;
+    uint32_t *marks = calloc(stored->layout->tensors[tensor].bytes / 2 + 1, sizeof *marks);
+    WF_ASSERT(window->memory != NULL && marks != NULL);
+    if (stored->job->options.experts) {
+        job_mark_tensor(stored->layout, tensor, marks);
     }
+    for (uint64_t i = 0; i < len / 2; i++) {
+        ((uint16_t *)window->memory)[i] = job_content(stored->version, marks[first / 2 + i]);
+    }
+    free(marks);
     *bytes_out = window->memory;
     return WF_OK;
 }

@@ -159,6 +159,18 @@ Test(job, the_planted_bug_is_found)
     }
 }
 
+/* Experts of equal content could be swapped unseen. */
+Test(job, swapped_experts_are_found)
+{
+    for (uint64_t seed = 1; seed <= BUG_SEEDS; seed++) {
+        struct job_options options = {.seed = seed, .experts = true, .swapped = true};
+        struct job_result result;
+        job_run(&options, &result);
+        cr_expect_not_null(strstr(result.failure, "is another's"), "seed %llu: %s",
+                           (unsigned long long)seed, result.failure);
+    }
+}
+
 /* Nor does one that looks away for ever once there was a fault: nobody flips, and it is released.
  */
 Test(job, a_release_of_what_nobody_has_is_found_after_faults)
