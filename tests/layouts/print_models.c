@@ -337,7 +337,8 @@ static void print_page(struct page *page)
         "  cases of the model type (tests/golden/real), are reproduced element by element\n"
         "  (`tools/layout_check`).\n"
         "* yes: small configs derive on all ranks here, and numbered elements arrive through real\n"
-        "  plans (`layouts/pairs`); the rules stand in the tables with their sources.\n"
+        "  plans (`layouts/pairs`, fp8 in `layouts/quantised`); the rules stand in the tables with "
+        "their sources.\n"
         "* [3]: refused, with the words below.\n"
         "* Nothing: the family has no such thing.\n";
     fputs(head, page->out);

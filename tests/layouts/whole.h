@@ -1,6 +1,6 @@
 /* whole.h - a matrix quantised as a whole, value by value: what codes and scales must be wherever
- * they were made. Independent of models/quant.c: the rules are written down once more, from the
- * table in models/quant.h, and codes are found by looking through all of them. */
+ * they were made. By the element check's arithmetic (tools/check/quantised.h), which is independent
+ * of models/quant.c. */
 #ifndef WEFT_TESTS_LAYOUTS_WHOLE_H
 #define WEFT_TESTS_LAYOUTS_WHOLE_H
 

@@ -44,13 +44,6 @@ static uint32_t find_other(const struct wf_side *own, uint32_t param, const stru
     return found;
 }
 
-static bool is_scale(const char *name)
-{
-    static const char end[] = "_scale_inv";
-    size_t len = strlen(name);
-    return len >= sizeof end && strcmp(name + len - (sizeof end - 1), end) == 0;
-}
-
 static bool same_shape(const struct wf_side_param *a, const struct wf_side_param *b)
 {
     return a->ndim == b->ndim && memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape) == 0;
@@ -63,7 +56,7 @@ static enum wf_compare_kind kind_of(const struct wf_compare *compare,
     for (int s = 0; s < WF_SIDES; s++) {
         p[s] = pair->param[s] != WF_NONE ? &compare->side[s].params[pair->param[s]] : NULL;
     }
-    if ((p[WF_A] == NULL || p[WF_B] == NULL) && is_scale(pair->name)) {
+    if ((p[WF_A] == NULL || p[WF_B] == NULL) && wf_side_ends_with(pair->name, WF_SIDE_SCALES)) {
         return WF_PAIR_LEFT_OUT; /* used where codes are read */
     }
     if ((p[WF_A] != NULL && !p[WF_A]->planned) || (p[WF_B] != NULL && !p[WF_B]->planned)) {
@@ -245,19 +238,13 @@ static enum wf_status compare_all(struct wf_compare *compare, struct wf_error *e
 
 /* --- the verdict ----------------------------------------------------------------------------- */
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t len = strlen(text), end_len = strlen(end);
-    return len >= end_len && strcmp(text + len - end_len, end) == 0;
-}
-
 /* A checkpoint may hold more than the model needs; a rank's memory may not, and a bias or a scale
  * that nobody knows of makes it another model. */
 static bool unknown_matters(const struct wf_side *side)
 {
     bool matters = strcmp(side->spec, "hf") != 0 && side->unknown.count > 0;
     for (uint32_t i = 0; i < side->unknown.count; i++) {
-        matters = matters || ends_with(side->unknown.items[i], ".bias");
+        matters = matters || wf_side_ends_with(side->unknown.items[i], ".bias");
     }
     return matters;
 }

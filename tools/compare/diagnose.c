@@ -104,12 +104,6 @@ static void examine_shape(struct tally *tally, const struct wf_compare_pair *pai
     }
 }
 
-static bool ends_with(const char *name, const char *end)
-{
-    size_t len = strlen(name), end_len = strlen(end);
-    return len > end_len && strcmp(name + len - end_len, end) == 0;
-}
-
 /* Scales beside scales: whatever differs is a wrong one. */
 static void examine_scales(struct tally *tally, const struct wf_compare_pair *pair)
 {
@@ -131,13 +125,13 @@ static enum wf_status examine_pairs(struct tally *tally, struct wf_error *error)
             continue;
         }
         bool missing = wf_compare_is_missing(pair, WF_A) || wf_compare_is_missing(pair, WF_B);
-        if (missing && ends_with(pair->name, ".bias")) {
+        if (missing && wf_side_ends_with(pair->name, ".bias")) {
             note(tally, WF_CAUSE_BIAS, pair->name,
                  wf_compare_is_missing(pair, WF_A) ? "A has none" : "B has none");
         } else if (pair->kind == WF_PAIR_SHAPE) {
             examine_shape(tally, pair);
         } else if (pair->kind == WF_PAIR_COMPARED && pair->result.values.different > 0 &&
-                   ends_with(pair->name, "_scale_inv")) {
+                   wf_side_ends_with(pair->name, WF_SIDE_SCALES)) {
             examine_scales(tally, pair);
         } else if (pair->kind == WF_PAIR_COMPARED && pair->result.values.different > 0 &&
                    param_of(compare, pair, WF_A)->elements <= WF_DIAGNOSE_ELEMENTS_MAX &&

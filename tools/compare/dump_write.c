@@ -52,12 +52,11 @@ struct origin {
 
 static struct origin origin_of(const struct writer *w, uint32_t param)
 {
-    static const char end[] = "_scale_inv";
     char name[WF_NAME_MAX];
     const struct wf_param *wanted = &w->model->params[param];
     struct origin origin = {.param = wf_side_find(&w->side, wanted->name)};
-    size_t len = strlen(wanted->name), stem = len - (sizeof end - 1);
-    if (origin.param == WF_NONE && len >= sizeof end && strcmp(wanted->name + stem, end) == 0) {
+    if (origin.param == WF_NONE && wf_side_ends_with(wanted->name, WF_SIDE_SCALES)) {
+        size_t stem = strlen(wanted->name) - strlen(WF_SIDE_SCALES);
         snprintf(name, sizeof name, "%.*s", (int)stem, wanted->name);
         origin.param = wf_side_find(&w->side, name);
         origin.scales = origin.param != WF_NONE;
@@ -73,7 +72,9 @@ static enum wf_status quantise(struct writer *w, uint32_t param)
 {
     const struct wf_side_param *p = &w->side.params[param];
     const enum wf_quant rule = w->job->variants->rule;
-    uint64_t rows = p->shape[0], columns = p->shape[1], blocks = (columns + 127) / 128;
+    uint32_t high, wide; /* of a block: none of an engine's rules has whole rows or columns */
+    wf_quant_block(rule, &high, &wide);
+    uint64_t rows = p->shape[0], columns = p->shape[1], blocks = (columns + wide - 1) / wide;
     size_t bytes = wf_dtype_bytes(p->dtype);
     if (w->codes.param == param) {
         return WF_OK;
@@ -82,7 +83,7 @@ static enum wf_status quantise(struct writer *w, uint32_t param)
     free(w->codes.scales);
     w->codes = (struct codes){.param = WF_NONE,
                               .codes = malloc(p->elements),
-                              .scales = malloc((rows + 127) / 128 * blocks * sizeof(float))};
+                              .scales = malloc((rows + high - 1) / high * blocks * sizeof(float))};
     void *values = malloc(p->elements * bytes);
     enum wf_status status = w->codes.codes != NULL && w->codes.scales != NULL && values != NULL
                                 ? WF_OK

@@ -135,6 +135,10 @@ typedef void wf_side_padding_t(void *user, const struct wf_side_padding *padding
 enum wf_status wf_side_check_fills(struct wf_side *side, uint32_t rank, wf_side_padding_t *found,
                                    void *user, struct wf_error *error);
 
+/* End of the name of a parameter that says how the codes of a matrix scale. */
+#define WF_SIDE_SCALES "_scale_inv"
+bool wf_side_ends_with(const char *name, const char *end); /* and has more than that */
+
 /* Adds a formatted line. */
 enum wf_status wf_texts_add(struct wf_texts *texts, struct wf_error *error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

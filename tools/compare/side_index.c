@@ -226,6 +226,12 @@ static void visit(struct indexer *x)
     }
 }
 
+bool wf_side_ends_with(const char *name, const char *end)
+{
+    size_t len = strlen(name), end_len = strlen(end);
+    return len > end_len && strcmp(name + len - end_len, end) == 0;
+}
+
 /* --- parameters ------------------------------------------------------------------------------ */
 
 /* Numbers between dots, at most two. */
