@@ -286,9 +286,9 @@ static enum wf_status refuse_cut(struct maker *m, uint64_t units, const char *wh
                                  const char *group)
 {
     return wf_error_set(m->error, WF_INVALID,
-                        "%s: %" PRIu64 " %s of %s cannot be divided over %" PRIu32
-                        " ranks (group %s)",
-                        m->bound->name, units, what, m->parts[0].param->name, size, group);
+                        "%" PRIu64 " %s of %s cannot be divided over %" PRIu32
+                        " ranks: expected a size of group %s that divides them",
+                        units, what, m->parts[0].param->name, size, group);
 }
 
 /* One cut, "0/tp": divides what the cuts before it left. */
