@@ -91,7 +91,7 @@ struct wf_form {
     struct wf_axis axes[WF_AXES_MAX]; /* outer to inner */
 };
 
-enum wf_piece_kind { WF_PIECE_DATA, WF_PIECE_FILL };
+enum wf_piece_kind { WF_PIECE_DATA, WF_PIECE_FILL, WF_PIECE_MADE };
 
 /* What a tensor holds of a parameter's values. */
 enum wf_value_rule {
@@ -101,8 +101,9 @@ enum wf_value_rule {
 
 /* 40 bytes. DATA: parameter `param` from `param_first`, at `tensor_offset` of `tensor`; form 0 is a
  * contiguous run of `count` elements. FILL: `param` is unused, the box is in tensor bytes (form's
- * elem_bytes = bytes of the pattern's unit), `value_rule` is the byte to write. Of DATA
- * `value_rule` is an enum wf_value_rule; plans refuse what they cannot carry out. */
+ * elem_bytes = bytes of the pattern's unit), `value_rule` is the byte to write. MADE: as DATA, but
+ * its rank makes the values from others that it receives (models/assemble.h): no op writes them. Of
+ * DATA `value_rule` is an enum wf_value_rule; plans refuse what they cannot carry out. */
 struct wf_piece {
     uint32_t param, tensor; /* indices into the inventory and into the layout's tensors */
     uint64_t param_first, tensor_offset, count;

@@ -1,0 +1,63 @@
+/* assemble.h - what a target makes of matrices, where no source has their codes.
+ *
+ * Codes and scales come from whoever holds whole blocks of the matrix (prepare.h). Where no source
+ * does, because a cut between its ranks divides blocks (FSDP over many ranks), or because it holds
+ * the matrix alone (a replica or a folder in bf16), the target receives the matrix and applies the
+ * rule itself. Twice the bytes move, for these matrices only; codes and scales are the same.
+ *
+ * A target's planned layout is its own with the assembled tensors behind its tensors: each holds a
+ * rectangle of a matrix, in the dtype that the sources hold it in, that is what the target shows of
+ * its codes, rounded out to whole blocks. The pieces that show those codes and scales are in it
+ * still, as WF_PIECE_MADE: places that no op writes. Which matrices these are follows from the
+ * layouts of all sources, so that everybody derives the same planned layouts, as all others.
+ *
+ * Pure; both objects are read-only after they were made; items may run on any thread, each once,
+ * side by side.
+ */
+#ifndef WEFT_MODELS_ASSEMBLE_H
+#define WEFT_MODELS_ASSEMBLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "models/layout.h"
+#include "models/variant.h"
+#include "runtime/status.h"
+
+/* The matrices of a job of which some block is whole in no source. */
+struct wf_cuts {
+    enum wf_dtype *dtypes; /* by pair of the model's variants: the dtype that targets assemble the
+                              matrix in; WF_DTYPE_NONE where its codes have sources */
+    uint32_t count;        /* pairs with another dtype than that */
+};
+
+/* `sources`: the layouts of all sources of a plan (wf_prepare_derive's); equal pointers may repeat.
+ * Of experts of one layer and role all count as cut if one is: which of them stand in a slot may
+ * change. A matrix that no source has any element of is not cut: it has no source, which is the
+ * planner's to refuse. *cuts_out is NULL where nothing is cut. */
+enum wf_status wf_cuts_find(const struct wf_model *model, const struct wf_layout *const *sources,
+                            uint32_t source_count, struct wf_cuts **cuts_out,
+                            struct wf_error *error);
+void wf_cuts_free(struct wf_cuts *cuts);
+
+struct wf_assemble;
+
+/* The planned layout of a target whose own is `own`, and how to make what is MADE in it; both NULL
+ * where `own` shows nothing that is cut. Assembled tensors are called "assembled:NAME of the
+ * matrix", with ":2" and so on behind further parts of one. *assemble_out borrows *planned_out;
+ * `assemble_out` may be NULL. UNSUPPORTED: scales in a type that f32 is not cast to. */
+enum wf_status wf_assemble_derive(const struct wf_model *model, const struct wf_layout *own,
+                                  const struct wf_cuts *cuts, struct wf_layout **planned_out,
+                                  struct wf_assemble **assemble_out, struct wf_error *error);
+void wf_assemble_free(struct wf_assemble *assemble);
+
+/* Items of work, each some megabytes of an assembled tensor. They write different bytes. */
+uint32_t wf_assemble_item_count(const struct wf_assemble *assemble);
+/* Scratch memory that wf_assemble_run wants, at most (about a megabyte). */
+uint64_t wf_assemble_scratch_bytes(const struct wf_assemble *assemble);
+/* Applies the rule to an item's blocks and writes their codes and scales wherever the target shows
+ * them. `tensors`: addresses by the planned layout's index. */
+void wf_assemble_run(const struct wf_assemble *assemble, uint32_t item, void *const *tensors,
+                     void *scratch);
+
+#endif
