@@ -101,6 +101,10 @@ enum wf_status wf_sglang_experts(const struct wf_model *model, const struct wf_r
 #define WF_SGLANG_KV_SCALES(role, module, when_)        \
     WF_SGLANG_KV_SCALE(role, module ".k_scale", when_), \
         WF_SGLANG_KV_SCALE(role, module ".v_scale", when_)
+/* Of classes with a qkv_proj: the rows of a family take the place of the engine's for a part. */
+#define WF_SGLANG_QKV_WITH_KV_SCALES                             \
+    WF_SGLANG_FUSED_OF("{dir}qkv_proj.weight", "q k v", "attn"), \
+        WF_SGLANG_KV_SCALES("k", "attn", "fp8")
 
 /* Every Gemma-style norm that all such classes have. */
 #define WF_SGLANG_GEMMA_NORMS(post)                              \

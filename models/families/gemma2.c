@@ -30,6 +30,7 @@ static const struct wf_engine_row sglang_rows[] = {
     WF_SGLANG_GEMMA_NORMS("pre_feedforward_layernorm"),
     WF_SGLANG_GEMMA_NORM("attn_out_norm", "post_attention_layernorm", NULL),
     WF_SGLANG_GEMMA_NORM("mlp_out_norm", "post_feedforward_layernorm", NULL),
+    WF_SGLANG_QKV_WITH_KV_SCALES,
 };
 static const struct wf_engine_alias sglang_aliases[] = {{"embedding", NULL, NULL}};
 
@@ -51,5 +52,5 @@ const struct wf_family wf_family_gemma2 = {
     .model_types = "gemma2",
     .refused = WF_REFUSED_GEMMA "|" WF_REFUSED_NESTED "|" WF_REFUSED_QK_NORM,
     WF_FAMILY_TABLES,
-    .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_HEAD_DIM,
+    .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_HEAD_DIM "|" WF_REQUIRES_FP8,
 };

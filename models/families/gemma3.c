@@ -19,7 +19,7 @@ static const struct wf_family_row rows[] = {
 
 static const struct wf_engine_row vllm_rows[] = {WF_VLLM_GEMMA3_ROWS};
 static const struct wf_engine_alias vllm_aliases[] = {WF_VLLM_TIED_EVERYWHERE};
-static const struct wf_engine_row sglang_rows[] = {WF_SGLANG_GEMMA3_ROW};
+static const struct wf_engine_row sglang_rows[] = {WF_SGLANG_GEMMA3_ROWS};
 
 /* Files and memory of transformers 5 disagree (tests/golden/real/hf-transformers-5.24.0). */
 static const struct wf_family_engine engines[] = {
@@ -42,5 +42,5 @@ const struct wf_family wf_family_gemma3 = {
     .text_config = "text_config",
     .refused = WF_REFUSED_GEMMA,
     WF_FAMILY_TABLES,
-    .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_HEAD_DIM,
+    .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_HEAD_DIM "|" WF_REQUIRES_FP8,
 };

@@ -16,7 +16,7 @@ static const struct wf_family_row rows[] = {
 
 static const struct wf_engine_row vllm_rows[] = {WF_VLLM_GEMMA3_ROWS};
 static const struct wf_engine_alias vllm_aliases[] = {WF_VLLM_TIED_EVERYWHERE};
-static const struct wf_engine_row sglang_rows[] = {WF_SGLANG_GEMMA3_ROW};
+static const struct wf_engine_row sglang_rows[] = {WF_SGLANG_GEMMA3_ROWS};
 
 static const struct wf_family_engine engines[] = {
     {.engine = "vllm", WF_ROWS_OF(vllm_rows), WF_ALIASES_OF(vllm_aliases)},
@@ -28,5 +28,5 @@ const struct wf_family wf_family_gemma3_text = {
     .model_types = "gemma3_text",
     .refused = WF_REFUSED_GEMMA "|" WF_REFUSED_NESTED,
     WF_FAMILY_TABLES,
-    .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_HEAD_DIM,
+    .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_HEAD_DIM "|" WF_REQUIRES_FP8,
 };

@@ -9,20 +9,24 @@ static const struct wf_family_size sizes[] = {
     {"d", "head_dim", "H / nq", NULL},
     {"F", "intermediate_size", NULL, NULL},
     WF_SIZE_TIED("0"),
+    WF_SIZES_FP8,
 };
 
 static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("model.")};
 
 /* [models/mistral/modeling_mistral.py] */
 static const struct wf_family_row rows[] = {
-    WF_ROW_EMBEDDING("model."),  WF_ROW_INPUT_NORM(NULL),       WF_ROWS_QKV(NULL, NULL),
-    WF_ROW_O(NULL, NULL),        WF_ROW_POST_NORM(NULL),        WF_ROWS_MLP(NULL, NULL),
+    WF_ROW_EMBEDDING("model."),  WF_ROW_INPUT_NORM(NULL),       WF_ROWS_QKV_FP8(NULL, "1"),
+    WF_ROWS_O_FP8(NULL, "1"),    WF_ROW_POST_NORM(NULL),        WF_ROWS_MLP_FP8(NULL, "1"),
     WF_ROW_FINAL_NORM("model."), WF_ROW_HEAD("lm_head.weight"),
 };
 
 /* SGLang builds the head on every stage; tied, it is the embedding, so that stages behind the first
  * have none [models/llama.py: LlamaForCausalLM]. */
-static const struct wf_engine_row sglang_rows[] = {WF_SGLANG_HEAD_EVERYWHERE("!tied")};
+static const struct wf_engine_row sglang_rows[] = {
+    WF_SGLANG_HEAD_EVERYWHERE("!tied"),
+    WF_SGLANG_QKV_WITH_KV_SCALES,
+};
 static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_TIED_ON_FIRST_STAGE};
 
 static const struct wf_family_engine engines[] = {
@@ -35,10 +39,10 @@ static const struct wf_family_engine engines[] = {
 const struct wf_family wf_family_mistral = {
     .name = "mistral",
     .model_types = "mistral",
-    .refused = WF_REFUSED_ALWAYS
-    "|" WF_REFUSED_QUANTISED "|" WF_REFUSED_NESTED "|" WF_REFUSED_EXPERTS "|" WF_REFUSED_MTP
-    "|" WF_REFUSED_QK_NORM "|" WF_REFUSED_USE_BIAS "|" WF_REFUSED_QKV_BIAS "|" WF_REFUSED_MLP_BIAS
-    "|attention_bias: biases of the attention",
+    .refused =
+        WF_REFUSED_ALWAYS "|" WF_REFUSED_NESTED "|" WF_REFUSED_EXPERTS "|" WF_REFUSED_MTP
+                          "|" WF_REFUSED_QK_NORM "|" WF_REFUSED_USE_BIAS "|" WF_REFUSED_QKV_BIAS
+                          "|" WF_REFUSED_MLP_BIAS "|attention_bias: biases of the attention",
     WF_FAMILY_TABLES,
-    .requires = WF_REQUIRES_HEADS,
+    .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_FP8,
 };

@@ -12,6 +12,7 @@ static const struct wf_family_size sizes[] = {
     {"E", "num_local_experts", NULL, NULL},
     {"I", "intermediate_size", NULL, NULL},
     {"moe", NULL, "1", NULL},
+    WF_SIZES_FP8,
 };
 
 static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("model.")};
@@ -22,13 +23,13 @@ static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("model.")};
 static const struct wf_family_row rows[] = {
     WF_ROW_EMBEDDING("model."),
     WF_ROW_INPUT_NORM(NULL),
-    WF_ROWS_QKV(NULL, NULL),
-    WF_ROW_O(NULL, NULL),
+    WF_ROWS_QKV_FP8(NULL, "1"),
+    WF_ROWS_O_FP8(NULL, "1"),
     WF_ROW_POST_NORM(NULL),
     WF_ROW("router", MOE "gate.weight", "E,H", NULL, NULL, NULL),
-    WF_ROW("expert_gate", MOE "experts.{expert}.w1.weight", "I,H", NULL, NULL, NULL),
-    WF_ROW("expert_down", MOE "experts.{expert}.w2.weight", "H,I", NULL, NULL, NULL),
-    WF_ROW("expert_up", MOE "experts.{expert}.w3.weight", "I,H", NULL, NULL, NULL),
+    WF_ROWS_LINEAR("expert_gate", MOE "experts.{expert}.w1", "I", "H", NULL, "1", NULL),
+    WF_ROWS_LINEAR("expert_down", MOE "experts.{expert}.w2", "H", "I", NULL, "1", NULL),
+    WF_ROWS_LINEAR("expert_up", MOE "experts.{expert}.w3", "I", "H", NULL, "1", NULL),
     WF_ROW_FINAL_NORM("model."),
     WF_ROW_HEAD("lm_head.weight"),
 };
@@ -44,7 +45,10 @@ static const struct wf_engine_alias vllm_aliases[] = {
 };
 
 /* SGLang builds the head on every stage [models/mixtral.py]. */
-static const struct wf_engine_row sglang_rows[] = {WF_SGLANG_HEAD_EVERYWHERE(NULL)};
+static const struct wf_engine_row sglang_rows[] = {
+    WF_SGLANG_HEAD_EVERYWHERE(NULL),
+    WF_SGLANG_QKV_WITH_KV_SCALES,
+};
 static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_HEAD_NEVER_TIED};
 
 static const struct wf_family_engine engines[] = {
@@ -60,11 +64,10 @@ static const struct wf_family_engine engines[] = {
 const struct wf_family wf_family_mixtral = {
     .name = "mixtral",
     .model_types = "mixtral",
-    .refused =
-        WF_REFUSED_ALWAYS "|" WF_REFUSED_QUANTISED "|" WF_REFUSED_NESTED "|" WF_REFUSED_SHARED
-                          "|" WF_REFUSED_MTP "|" WF_REFUSED_QK_NORM "|" WF_REFUSED_USE_BIAS
-                          "|" WF_REFUSED_QKV_BIAS "|" WF_REFUSED_MLP_BIAS "|"
-                          "attention_bias: biases of the attention",
+    .refused = WF_REFUSED_ALWAYS "|" WF_REFUSED_NESTED "|" WF_REFUSED_SHARED "|" WF_REFUSED_MTP
+                                 "|" WF_REFUSED_QK_NORM "|" WF_REFUSED_USE_BIAS
+                                 "|" WF_REFUSED_QKV_BIAS "|" WF_REFUSED_MLP_BIAS "|"
+                                 "attention_bias: biases of the attention",
     WF_FAMILY_TABLES,
-    .requires = WF_REQUIRES_HEADS,
+    .requires = WF_REQUIRES_HEADS "|" WF_REQUIRES_FP8,
 };

@@ -47,8 +47,7 @@ static const struct wf_engine_alias vllm_aliases[] = {
 /* SGLang builds the head on every stage [models/qwen2_moe.py]. */
 static const struct wf_engine_row sglang_rows[] = {
     WF_SGLANG_HEAD_EVERYWHERE(NULL),
-    WF_SGLANG_FUSED_OF("{dir}qkv_proj.weight", "q k v", "attn"),
-    WF_SGLANG_KV_SCALES("k", "attn", "fp8"),
+    WF_SGLANG_QKV_WITH_KV_SCALES,
 };
 static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_HEAD_NEVER_TIED};
 

@@ -70,8 +70,7 @@ static const struct wf_engine_row sglang_rows[] = {
     WF_SGLANG_GEMMA_NORM("q_norm", "q_norm", NULL),
     WF_SGLANG_GEMMA_NORM("k_norm", "k_norm", NULL),
     WF_SGLANG_WHOLE_AS("gdn_norm", "config"),
-    WF_SGLANG_FUSED_OF("{dir}qkv_proj.weight", "q k v", "attn"),
-    WF_SGLANG_KV_SCALES("k", "attn", "fp8"),
+    WF_SGLANG_QKV_WITH_KV_SCALES,
 };
 static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_DELTA_ALIASES};
 

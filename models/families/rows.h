@@ -56,7 +56,6 @@
 #define WF_REFUSED_ALWAYS                                                        \
     "compression_config: packed or scaled weights|audio_config: an audio tower|" \
     "bias: biases under another flag than attention_bias or mlp_bias"
-#define WF_REFUSED_QUANTISED "quantization_config: packed or scaled weights"
 #define WF_REFUSED_NESTED \
     "text_config: a text model nested in a larger one|vision_config: a vision tower"
 #define WF_REFUSED_EXPERTS \
@@ -107,10 +106,6 @@
 #define WF_ROWS_QK_NORM(W, when)                                     \
     WF_ROW("q_norm", "self_attn.q_norm.weight", "d", W, when, NULL), \
         WF_ROW("k_norm", "self_attn.k_norm.weight", "d", W, when, NULL)
-#define WF_ROWS_MLP(W, when)                                      \
-    WF_ROW("gate", "mlp.gate_proj.weight", "F,H", W, when, NULL), \
-        WF_ROW("up", "mlp.up_proj.weight", "F,H", W, when, NULL), \
-        WF_ROW("down", "mlp.down_proj.weight", "H,F", W, when, NULL)
 #define WF_ROW_INPUT_NORM(W) WF_ROW("input_norm", "input_layernorm.weight", "H", W, NULL, NULL)
 #define WF_ROW_POST_NORM(W) \
     WF_ROW("post_norm", "post_attention_layernorm.weight", "H", W, NULL, NULL)

@@ -92,8 +92,6 @@ Test(config, refusals_say_what_and_why)
         {"other bias flag", "llama", "bias=true", WF_UNSUPPORTED, "\"bias\""},
         {"norms under a flag", "llama", "use_qk_norm=true", WF_UNSUPPORTED, "use_qk_norm"},
         {"experts", "qwen3", "num_experts=8", WF_UNSUPPORTED, "num_experts"},
-        {"quantised", "llama", "quantization_config={\"quant_method\": \"fp8\"}", WF_UNSUPPORTED,
-         "quantization_config"},
         {"fp8 without blocks", "qwen3", "quantization_config={\"quant_method\": \"fp8\"}",
          WF_INVALID, "weight_block_size"},
         {"fp8 with input scales", "qwen3",

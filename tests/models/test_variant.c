@@ -317,9 +317,6 @@ Test(variant, refusals_say_what_and_why)
         "\"model_type\": \"gpt_oss\", \"hidden_size\": 64, \"num_hidden_layers\": 1, "
         "\"vocab_size\": 64, \"num_attention_heads\": 2, \"num_key_value_heads\": 2, "
         "\"head_dim\": 32, \"num_local_experts\": 2, \"intermediate_size\": 64";
-    static const char llama[] =
-        "\"model_type\": \"llama\", \"hidden_size\": 64, \"num_hidden_layers\": 1, "
-        "\"vocab_size\": 64, \"num_attention_heads\": 2, \"intermediate_size\": 64";
 #define METHOD(name) ", \"quantization_config\": {\"quant_method\": \"" name "\"}"
     static const struct {
         const char *keys, *more, *specs;
@@ -328,10 +325,9 @@ Test(variant, refusals_say_what_and_why)
     } rows[] = {
         {dense, "", "vllm:quant=vllm;sglang:quant=deepseek", WF_INVALID,
          "vllm has quant=vllm and sglang has quant=deepseek: expected one rule"},
-        {llama, "", "vllm:quant=vllm", WF_UNSUPPORTED, "llama has no rows for scales of fp8"},
         {gpt_oss, METHOD("mxfp4"), "vllm:quant=none", WF_UNSUPPORTED, "in another way"},
         {gpt_oss, METHOD("mxfp4"), "vllm:quant=vllm", WF_UNSUPPORTED, "in another way"},
-        {gpt_oss, "", "vllm:quant=vllm", WF_UNSUPPORTED, "gpt_oss has no rows"},
+        {gpt_oss, "", "vllm:quant=vllm", WF_UNSUPPORTED, "gpt_oss has no rows for scales of fp8"},
         {dense, METHOD("awq"), "sglang:quant=vllm", WF_UNSUPPORTED, "in another way"},
         {dense, FP8 "[64, 128]}", "megatron:;vllm:", WF_UNSUPPORTED, "blocks of 64 x 128"},
     };
