@@ -38,6 +38,7 @@ static void read_case(struct fixture *fixture)
     cr_assert_eq(wf_json_get_u64(parallel, "pp", 1, 64, &pp, NULL), WF_OK);
     fixture->tp = (uint32_t)tp;
     fixture->pp = (uint32_t)pp;
+    fixture->vision_whole = strstr(fixture->folder, "-visiondata") != NULL;
     fixture->sglang = strstr(fixture->folder, "/sglang-") != NULL;
     fixture->ep = 1;
     for (const char *ep = fixture->folder; (ep = strstr(ep, "ep")) != NULL; ep += 2) {
@@ -48,20 +49,67 @@ static void read_case(struct fixture *fixture)
     free(text);
 }
 
+/* Which parameters are in a tensor that holds all experts ("...mlp.experts.gate_up_proj_bias",
+ * "4x64x128"). */
+static void read_fused(const struct fixture *fixture, const char *name, const char *shape,
+                       struct fixture_source *source)
+{
+    static const char *const matrices[] = {"gate_proj", "up_proj", "down_proj"};
+    const char *leaf = strrchr(name, '.') + 1;
+    bool bias = strstr(leaf, "_bias") != NULL,
+         oss = strcmp(fixture->model->model_type, "gpt_oss") == 0;
+    source->param = FIXTURE_FUSED;
+    source->down = strncmp(leaf, "down_proj", strlen("down_proj")) == 0;
+    source->alternates = oss && !source->down;
+    source->transposed = !bias && (oss || strcmp(fixture->model->model_type, "qwen3_vl_moe") == 0);
+    source->shape[2] = 1;
+    cr_assert_geq(sscanf(shape, "%" SCNu64 "x%" SCNu64 "x%" SCNu64, &source->shape[0],
+                         &source->shape[1], &source->shape[2]),
+                  2);
+    cr_assert_leq(source->shape[0], 8);
+    for (uint64_t i = 0; i < 3 * source->shape[0]; i++) {
+        char param[2 * WF_NAME_MAX];
+        snprintf(param, sizeof param, "%.*s%" PRIu64 ".%s.%s", (int)(leaf - name), name, i / 3,
+                 matrices[i % 3], bias ? "bias" : "weight");
+        source->experts[i % 3][i / 3] = wf_model_find(fixture->model, param, strlen(param));
+        cr_assert_neq(source->experts[i % 3][i / 3], UINT32_MAX, "%s: %s", fixture->folder, param);
+    }
+}
+
 static void read_params(struct fixture *fixture)
 {
     char *text = read_text(fixture, "params.tsv"), *save = NULL;
     for (char *line = strtok_r(text, "\n", &save); line != NULL;
          line = strtok_r(NULL, "\n", &save)) {
         unsigned number;
-        char name[WF_NAME_MAX];
-        if (sscanf(line, "%u\t%255s", &number, name) == 2) {
+        char name[WF_NAME_MAX], shape[64] = "";
+        if (sscanf(line, "%u\t%255s\t%63s", &number, name, shape) >= 2) {
             cr_assert_lt(number, 256);
-            fixture->params[number] = wf_model_find(fixture->model, name, strlen(name));
-            cr_assert_neq(fixture->params[number], UINT32_MAX, "%s: %s", fixture->folder, name);
+            struct fixture_source *source = &fixture->sources[number];
+            source->param = wf_model_find(fixture->model, name, strlen(name));
+            if (source->param == UINT32_MAX) {
+                read_fused(fixture, name, shape, source);
+            }
         }
     }
     free(text);
+}
+
+/* An element of a tensor that holds all experts: [E, 2I, H] and [E, H, I], or each transposed. */
+static struct fixture_element take_apart(const struct fixture_source *source, uint64_t flat)
+{
+    uint64_t rows = source->shape[1], columns = source->shape[2];
+    uint64_t expert = flat / (rows * columns), row = flat / columns % rows, column = flat % columns;
+    if (source->transposed) {
+        uint64_t swap = row;
+        row = column;
+        column = swap;
+        rows = source->shape[2];
+        columns = source->shape[1];
+    }
+    uint64_t which = source->down ? 2 : source->alternates ? row % 2 : row / (rows / 2);
+    row = source->down ? row : source->alternates ? row / 2 : row % (rows / 2);
+    return (struct fixture_element){source->experts[which][expert], row * columns + column};
 }
 
 void fixture_open(struct fixture *fixture, const char *name)
@@ -100,8 +148,12 @@ static void read_runs(const struct fixture *fixture, char *runs, struct fixture_
         for (uint64_t k = 0; k < times; k++) {
             for (uint64_t i = 0; i < count; i++) {
                 cr_assert_lt(at, tensor->elements);
-                tensor->from[at++] = (struct fixture_element){
-                    zero ? FIXTURE_ZERO : fixture->params[param], first + k * stride + i};
+                const struct fixture_source *source = &fixture->sources[zero ? 0 : param];
+                uint64_t flat = first + k * stride + i;
+                tensor->from[at++] = zero ? (struct fixture_element){FIXTURE_ZERO, flat}
+                                     : source->param == FIXTURE_FUSED
+                                         ? take_apart(source, flat)
+                                         : (struct fixture_element){source->param, flat};
             }
         }
     }

@@ -2,7 +2,9 @@
  * values.
  *
  * A rank file says of each element which element of which checkpoint tensor it is. Here each
- * becomes a pair (param, flat index), from which tests build the memory that a correct rank has.
+ * becomes a pair (param, flat index), from which tests build the memory that a correct rank has. A
+ * checkpoint tensor that holds all experts is taken apart here, by the forms that transformers and
+ * the engines' loaders read.
  */
 #ifndef WEFT_TESTS_TOOLS_FIXTURE_H
 #define WEFT_TESTS_TOOLS_FIXTURE_H
@@ -12,15 +14,26 @@
 
 #include "models/config.h"
 
+#define FIXTURE_ZERO UINT32_MAX
+#define FIXTURE_FUSED (UINT32_MAX - 1)
+
+/* A checkpoint tensor: a parameter, or all experts' in one. */
+struct fixture_source {
+    uint32_t param;         /* of all experts: FIXTURE_FUSED */
+    uint32_t experts[3][8]; /* gate, up, down (or gate and up alone): each expert's parameter */
+    uint64_t shape[3];
+    bool down, transposed, alternates;
+};
+
 struct fixture {
     char folder[128];
     struct wf_model *model;
     uint32_t tp, pp, ep;
     bool sglang;
-    uint32_t params[256]; /* of the fixture's numbers: index in the model */
+    bool vision_whole;
+    struct fixture_source sources[256]; /* by the fixture's numbers */
 };
 
-#define FIXTURE_ZERO UINT32_MAX
 struct fixture_element {
     uint32_t param; /* FIXTURE_ZERO: padding */
     uint64_t flat;

@@ -113,5 +113,6 @@ struct wf_verify_place live_place(const struct fixture *fixture, uint32_t rank)
                                     .pp_rank = rank / fixture->tp,
                                     .ep = fixture->ep,
                                     .ep_rank = fixture->ep > 1 ? rank % fixture->tp : 0,
+                                    .vision_whole = fixture->vision_whole,
                                     .sglang = fixture->sglang};
 }

@@ -45,9 +45,49 @@ uint64_t wf_expect_columns(const struct wf_expect_builder *b, uint32_t param)
     return p->shape[0] > 0 ? p->elements / p->shape[0] : 1;
 }
 
+enum wf_status wf_expect_need(struct wf_expect_builder *b, const char *layer, const char *name,
+                              uint32_t *param_out)
+{
+    *param_out = wf_expect_find(b, layer, name);
+    if (*param_out == WF_NONE) {
+        return wf_error_set(b->error, WF_UNSUPPORTED,
+                            "the element check does not know how the engine makes %s%s of this "
+                            "model's parameters: there is none of that name",
+                            layer, name);
+    }
+    return WF_OK;
+}
+
+enum wf_status wf_expect_divide(struct wf_expect_builder *b, uint64_t size, const char *what,
+                                uint64_t *part_out)
+{
+    if (size % b->place.tp != 0) {
+        return wf_error_set(b->error, WF_INVALID, "%s is %" PRIu64 ", which tp=%u does not divide",
+                            what, size, b->place.tp);
+    }
+    *part_out = size / b->place.tp;
+    return WF_OK;
+}
+
+void wf_expect_live(const struct wf_expect_builder *b, const char *layer,
+                    char live_out[WF_NAME_MAX])
+{
+    static const char visual[] = "model.visual.";
+    const struct wf_expect_class *class = b->class;
+    const char *from = class->text, *to = class->live;
+    if (class->live_visual != NULL && strncmp(layer, visual, strlen(visual)) == 0) {
+        from = visual;
+        to = class->live_visual;
+    }
+    bool begins = strncmp(layer, from, strlen(from)) == 0;
+    snprintf(live_out, WF_NAME_MAX, "%s%s", begins ? to : "", layer + (begins ? strlen(from) : 0));
+}
+
 enum wf_status wf_expect_add(struct wf_expect_builder *b, const char *layer, const char *name,
                              uint64_t columns, uint32_t *tensor_out)
 {
+    char live[WF_NAME_MAX];
+    wf_expect_live(b, layer, live);
     struct wf_expect *expect = b->expect;
     if (expect->tensor_count == expect->capacity) {
         uint32_t capacity = expect->capacity == 0 ? 64 : expect->capacity * 2;
@@ -61,7 +101,7 @@ enum wf_status wf_expect_add(struct wf_expect_builder *b, const char *layer, con
     *tensor_out = expect->tensor_count++;
     struct wf_expect_tensor *tensor = &expect->tensors[*tensor_out];
     memset(tensor, 0, sizeof *tensor);
-    snprintf(tensor->name, sizeof tensor->name, "%s%s", layer, name);
+    snprintf(tensor->name, sizeof tensor->name, "%.128s%.127s", live, name);
     tensor->columns = columns;
     return WF_OK;
 }
@@ -90,7 +130,7 @@ static enum wf_status put(struct wf_expect_builder *b, uint32_t index,
     }
     if (rect->rows > 0) {
         tensor->rects[tensor->rect_count] = *rect;
-        tensor->rects[tensor->rect_count++].live_row = tensor->rows;
+        tensor->rects[tensor->rect_count++].live_row = tensor->rows + rect->live_row;
     }
     tensor->rows += rect->rows;
     return WF_OK;
@@ -106,6 +146,26 @@ enum wf_status wf_expect_put(struct wf_expect_builder *b, uint32_t tensor, uint3
                                         .rows = rows,
                                         .columns = b->expect->tensors[tensor].columns,
                                         .param_columns = wf_expect_columns(b, param)});
+}
+
+enum wf_status wf_expect_put_alternating(struct wf_expect_builder *b, uint32_t tensor,
+                                         const uint32_t params[2], uint64_t row, uint64_t rows)
+{
+    uint64_t before = b->expect->tensors[tensor].rows;
+    enum wf_status status = WF_OK;
+    for (uint64_t i = 0; i < 2 && status == WF_OK; i++) {
+        struct wf_expect_rect rect = {.param = params[i],
+                                      .row = row,
+                                      .rows = rows,
+                                      .columns = b->expect->tensors[tensor].columns,
+                                      .param_columns = wf_expect_columns(b, params[i]),
+                                      .live_row = i,
+                                      .live_step = 2};
+        b->expect->tensors[tensor].rows = before; /* the second stands between the first one's */
+        status = put(b, tensor, &rect);
+    }
+    b->expect->tensors[tensor].rows = before + 2 * rows;
+    return status;
 }
 
 enum wf_status wf_expect_put_transposed(struct wf_expect_builder *b, uint32_t tensor,
@@ -132,12 +192,13 @@ enum wf_status wf_expect_put_transposed(struct wf_expect_builder *b, uint32_t te
 enum wf_status wf_expect_add_gemma(struct wf_expect_builder *b, const char *layer, const char *name,
                                    const char *live_name)
 {
-    char live[WF_NAME_MAX];
+    char dir[WF_NAME_MAX], live[2 * WF_NAME_MAX];
     uint32_t param = wf_expect_find(b, layer, name), tensor = 0;
     if (!b->place.sglang || wf_model_size(b->model, "gk") == 0 || param == WF_NONE) {
         return WF_OK;
     }
-    snprintf(live, sizeof live, "buffer:%s%.*sgemma_weight", layer,
+    wf_expect_live(b, layer, dir);
+    snprintf(live, sizeof live, "buffer:%s%.*sgemma_weight", dir,
              (int)(strlen(live_name) - strlen("weight")), live_name);
     enum wf_status status = wf_expect_add(b, "", live, 1, &tensor);
     if (status == WF_OK) {
@@ -149,27 +210,22 @@ enum wf_status wf_expect_add_gemma(struct wf_expect_builder *b, const char *laye
 
 /* --- outside the layers ---------------------------------------------------------------------- */
 
-/* VocabParallelEmbedding and ParallelLMHead. */
-static enum wf_status add_vocabulary(struct wf_expect_builder *b, const char *name)
+enum wf_status wf_expect_add_vocabulary(struct wf_expect_builder *b, uint32_t param,
+                                        const char *layer, const char *live_name, uint32_t tp,
+                                        uint32_t tp_rank)
 {
-    uint32_t param = wf_expect_find(b, "", name), tensor = 0;
-    if (param == WF_NONE) {
-        return wf_error_set(b->error, WF_UNSUPPORTED, "the model has no \"%s\"", name);
-    }
     uint64_t vocab = wf_expect_rows(b, param);
     uint64_t padded = (vocab + VOCAB_MULTIPLE - 1) / VOCAB_MULTIPLE * VOCAB_MULTIPLE;
-    if (padded % b->place.tp != 0) {
+    uint32_t tensor = 0;
+    if (padded % tp != 0) {
         return wf_error_set(b->error, WF_INVALID,
                             "the padded vocabulary is %" PRIu64 ", which tp=%u does not divide",
-                            padded, b->place.tp);
+                            padded, tp);
     }
-    uint64_t part = padded / b->place.tp, first = b->place.tp_rank * part;
-    if (b->place.sglang && strncmp(b->model->model_type, "gemma3", strlen("gemma3")) == 0) {
-        part = vocab; /* Gemma3TextScaledWordEmbedding is a plain embedding, whole everywhere */
-        first = 0;
-    }
+    uint64_t part = padded / tp, first = tp_rank * part;
     uint64_t left = first < vocab ? vocab - first : 0;
-    enum wf_status status = wf_expect_add(b, "", name, wf_expect_columns(b, param), &tensor);
+    enum wf_status status =
+        wf_expect_add(b, layer, live_name, wf_expect_columns(b, param), &tensor);
     if (status == WF_OK) {
         status =
             wf_expect_put(b, tensor, param, left > 0 ? first : 0, left < part ? left : part, 0);
@@ -180,25 +236,64 @@ static enum wf_status add_vocabulary(struct wf_expect_builder *b, const char *na
     return status;
 }
 
+static enum wf_status add_embedding(struct wf_expect_builder *b)
+{
+    static const char name[] = "embed_tokens.weight";
+    const char *live = b->class->embedding != NULL ? b->class->embedding : name;
+    uint32_t param = 0;
+    enum wf_status status = wf_expect_need(b, b->class->text, name, &param);
+    if (status == WF_OK && b->class->plain_embedding) {
+        return wf_expect_add_whole(b, b->class->text, name, live);
+    }
+    return status == WF_OK ? wf_expect_add_vocabulary(b, param, b->class->text, live, b->place.tp,
+                                                      b->place.tp_rank)
+                           : status;
+}
+
+/* ParallelLMHead, with values of its own or a copy of the embedding's. */
+static enum wf_status add_head(struct wf_expect_builder *b)
+{
+    const struct wf_expect_class *class = b->class;
+    char live[WF_NAME_MAX];
+    uint32_t param = 0;
+    snprintf(live, sizeof live, "%s%s", class->live_top ? class->live_top : "", class->head);
+    enum wf_status status = b->model->tied
+                                ? wf_expect_need(b, class->text, "embed_tokens.weight", &param)
+                                : wf_expect_need(b, "", class->head, &param);
+    return status == WF_OK
+               ? wf_expect_add_vocabulary(b, param, "", live, b->place.tp, b->place.tp_rank)
+               : status;
+}
+
+/* Whether this stage has an embedding, and a head that is not that embedding. */
+static void ends_of(const struct wf_expect_builder *b, bool *embeds_out, bool *heads_out)
+{
+    bool first = b->place.pp_rank == 0, last = b->place.pp_rank + 1 == b->place.pp;
+    bool tied = b->model->tied;
+    enum wf_expect_heads heads = b->class->heads;
+    *embeds_out = first || (last && tied && heads == WF_EXPECT_HEAD_LAST);
+    *heads_out = heads == WF_EXPECT_HEAD_NEVER_TIED               ? true
+                 : heads == WF_EXPECT_HEAD_EVERYWHERE             ? !tied
+                 : heads == WF_EXPECT_HEAD_OWN && b->place.pp > 1 ? last
+                                                                  : last && !tied;
+}
+
 static enum wf_status add_final_norm(struct wf_expect_builder *b)
 {
-    uint32_t param = wf_expect_find(b, "", "model.norm.weight"), tensor = 0;
-    if (param == WF_NONE) {
-        return wf_error_set(b->error, WF_UNSUPPORTED, "the model has no \"model.norm.weight\"");
-    }
-    enum wf_status status = wf_expect_add(b, "", "model.norm.weight", 1, &tensor);
+    static const char name[] = "norm.weight";
+    uint32_t param = 0;
+    enum wf_status status = wf_expect_need(b, b->class->text, name, &param);
     if (status == WF_OK) {
-        status = wf_expect_put(b, tensor, param, 0, wf_expect_rows(b, param), 0);
+        status = wf_expect_add_whole(b, b->class->text, name, name);
     }
-    return status == WF_OK ? wf_expect_add_gemma(b, "", "model.norm.weight", "model.norm.weight")
-                           : status;
+    return status == WF_OK ? wf_expect_add_gemma(b, b->class->text, name, name) : status;
 }
 
 /* The stand-in's packed copy of a tied head (tools/run/engine_work.h): groups of rows, transposed.
  */
 static enum wf_status add_packed_head(struct wf_expect_builder *b)
 {
-    uint32_t param = wf_expect_find(b, "", "model.embed_tokens.weight"), tensor = 0;
+    uint32_t param = wf_expect_find(b, b->class->text, "embed_tokens.weight"), tensor = 0;
     uint64_t vocab = wf_expect_rows(b, param), group = b->place.packed_rows;
     uint64_t part = (vocab + VOCAB_MULTIPLE - 1) / VOCAB_MULTIPLE * VOCAB_MULTIPLE / b->place.tp;
     uint64_t first = b->place.tp_rank * part;
@@ -217,14 +312,15 @@ static enum wf_status add_packed_head(struct wf_expect_builder *b)
     return status;
 }
 
-/* get_pp_indices: what is left over goes to the stages before the last, the later the sooner. */
+/* get_pp_indices: what is left over goes one each to the last stages, of vLLM to those before the
+ * last. */
 static void stage_layers(const struct wf_expect_builder *b, uint64_t *first_out,
                          uint64_t *count_out)
 {
-    uint32_t pp = b->place.pp;
+    uint32_t pp = b->place.pp, longest = b->place.sglang ? pp : pp - 1; /* behind the longer */
     uint64_t each = b->model->layers / pp, rest = b->model->layers % pp, first = 0;
     for (uint32_t stage = 0; stage <= b->place.pp_rank; stage++) {
-        uint64_t count = each + (stage + 1 < pp && stage + 1 + rest >= pp ? 1 : 0);
+        uint64_t count = each + (stage < longest && stage + rest >= longest ? 1 : 0);
         if (stage == b->place.pp_rank) {
             *first_out = first;
             *count_out = count;
@@ -300,14 +396,22 @@ static enum wf_status quantise(struct wf_expect_builder *b, uint32_t codes)
 {
     uint32_t pairs = 0, scales = 0, unit = 0, rects = b->expect->tensors[codes].rect_count;
     char name[WF_NAME_MAX];
+    bool stepped = false;
     if (b->expect->tensors[codes].kind != WF_EXPECT_VALUES) {
         return WF_OK;
     }
     for (uint32_t i = 0; i < rects; i++) {
         pairs += wf_model_pair(b->job, b->expect->tensors[codes].rects[i].param) != NULL;
+        stepped = stepped || b->expect->tensors[codes].rects[i].live_step > 1;
     }
     if (pairs == 0) {
         return WF_OK;
+    }
+    if (stepped) {
+        return wf_error_set(b->error, WF_UNSUPPORTED,
+                            "the element check does not know scales of rows that alternate, as "
+                            "those of %s do",
+                            b->expect->tensors[codes].name);
     }
     snprintf(name, sizeof name, "%.*s_scale_inv", (int)sizeof name - 16,
              b->expect->tensors[codes].name);
@@ -363,27 +467,27 @@ static enum wf_status check_place(const struct wf_expect_builder *b)
                             "no such place: tp %u of %u, pp %u of %u, %" PRIu64 " layers",
                             place->tp_rank, place->tp, place->pp_rank, place->pp, b->model->layers);
     }
-    bool known = !place->sglang &&
-                 (wf_model_size(b->model, "E") == 0 || wf_model_size(b->model, "mla") == 1);
-    if (place->pp > 1 && !known) {
+    if (place->pp > 1 && !b->class->stages) {
         return wf_error_set(b->error, WF_UNSUPPORTED,
-                            "the element check knows stages (pp=%u) of vllm's dense models and of "
-                            "those with latent attention only: other classes have embedding, "
-                            "norm or head on further stages",
-                            place->pp);
+                            "the element check does not know which of %u stages (pp) of %s's class "
+                            "for %s have embedding, norm and head",
+                            place->pp, place->sglang ? "sglang" : "vllm", b->model->model_type);
     }
     return WF_OK;
 }
 
-/* No loader may have passed over a parameter of the layers that are here. */
+/* No loader may have passed over a parameter of the layers that are here; of a single stage, over
+ * any but those of layers that predict further tokens, which are models of their own. */
 static enum wf_status check_asked(const struct wf_expect_builder *b, uint64_t first, uint64_t count)
 {
     const struct wf_model *model = b->model;
     for (uint32_t p = 0; p < model->param_count; p++) {
         const struct wf_param *param = &model->params[p];
-        bool layer = param->stack != WF_NONE &&
-                     strcmp(model->family->stacks[param->stack].name, "layer") == 0;
-        if (layer && param->index >= first && param->index < first + count && !b->asked[p]) {
+        const char *stack = param->stack == WF_NONE ? "" : model->family->stacks[param->stack].name;
+        bool here = strcmp(stack, "layer") == 0
+                        ? param->index >= first && param->index < first + count
+                        : b->place.pp == 1 && strcmp(stack, "mtp") != 0;
+        if (here && !b->asked[p]) {
             return wf_error_set(b->error, WF_UNSUPPORTED,
                                 "the element check does not know what the engine does with %s",
                                 param->name);
@@ -394,27 +498,31 @@ static enum wf_status check_asked(const struct wf_expect_builder *b, uint64_t fi
 
 static enum wf_status add_all(struct wf_expect_builder *b)
 {
-    const struct wf_model *model = b->model;
-    bool is_first = b->place.pp_rank == 0, is_last = b->place.pp_rank + 1 == b->place.pp;
+    bool embeds = false, heads = false;
     uint64_t first = 0, count = 0;
     stage_layers(b, &first, &count);
+    ends_of(b, &embeds, &heads);
     enum wf_status status = WF_OK;
-    if (is_first || (is_last && model->tied)) {
-        status = add_vocabulary(b, "model.embed_tokens.weight");
+    if (embeds) {
+        status = add_embedding(b);
         if (status == WF_OK && b->place.packed_rows > 0) {
             status = add_packed_head(b);
         }
     }
     for (uint64_t i = 0; status == WF_OK && i < count; i++) {
-        char layer[64];
-        snprintf(layer, sizeof layer, "model.layers.%" PRIu64 ".", first + i);
+        char layer[WF_NAME_MAX];
+        b->layer = first + i;
+        snprintf(layer, sizeof layer, "%slayers.%" PRIu64 ".", b->class->text, b->layer);
         status = wf_expect_layer(b, layer);
     }
-    if (status == WF_OK && is_last) {
+    if (status == WF_OK && b->place.pp_rank + 1 == b->place.pp) {
         status = add_final_norm(b);
     }
-    if (status == WF_OK && is_last && !model->tied) {
-        status = add_vocabulary(b, "lm_head.weight");
+    if (status == WF_OK && heads) {
+        status = add_head(b);
+    }
+    if (status == WF_OK) {
+        status = wf_expect_vision(b);
     }
     status = status == WF_OK ? check_asked(b, first, count) : status;
     return status == WF_OK ? quantise_all(b) : status;
@@ -426,6 +534,7 @@ enum wf_status wf_expect_init(struct wf_expect *expect, const struct wf_model *m
     struct wf_expect_builder b = {.expect = expect,
                                   .job = model,
                                   .model = model->variants ? model->variants->plain : model,
+                                  .class = wf_expect_class(model->model_type, place->sglang),
                                   .place = *place,
                                   .error = error};
     model = b.model;

@@ -18,6 +18,7 @@
 #include "models/config.h"
 #include "models/recipe.h"
 #include "runtime/status.h"
+#include "tools/check/expect_class.h"
 #include "tools/check/verify.h"
 
 enum wf_expect_kind {
@@ -34,7 +35,8 @@ struct wf_expect_rect {
     uint64_t row, column;   /* of its first element in the parameter, as a matrix */
     uint64_t rows, columns; /* its size; columns are the live tensor's */
     uint64_t param_columns;
-    uint64_t live_row; /* where it goes */
+    uint64_t live_row;  /* where its first row goes */
+    uint64_t live_step; /* from one row to the next; 0: 1 */
     /* Rows of the parameter are columns of the live tensor: row and column are the parameter's,
      * rows and columns the live tensor's. Of a chunk of elements at most. */
     bool transposed;
@@ -67,27 +69,43 @@ enum wf_status wf_expect_layout(struct wf_expect *expect, const struct wf_model 
                                 const struct wf_recipe *recipe, uint32_t rank,
                                 struct wf_error *error);
 
-/* --- for expect_layer.c ---------------------------------------------------------------------- */
+/* --- for expect_*.c -------------------------------------------------------------------------- */
 
 struct wf_expect_builder {
     struct wf_expect *expect;
     const struct wf_model *job;   /* the job's, for pairs */
     const struct wf_model *model; /* its plain view */
+    const struct wf_expect_class *class;
     struct wf_verify_place place;
-    bool *asked; /* which parameters a loader has asked for */
+    uint64_t layer; /* the number of the one that is made */
+    bool *asked;    /* which parameters a loader has asked for */
     struct wf_error *error;
 };
 
-/* The parameter's index, or UINT32_MAX: some models have it and some have not. */
+/* The parameter's index, or UINT32_MAX: some models have it and some have not. `layer` is what the
+ * checkpoint's names begin with here ("model.layers.3."), or "". */
 uint32_t wf_expect_find(struct wf_expect_builder *b, const char *layer, const char *name);
+/* The same of one that cannot be absent. */
+enum wf_status wf_expect_need(struct wf_expect_builder *b, const char *layer, const char *name,
+                              uint32_t *param_out);
 uint64_t wf_expect_rows(const struct wf_expect_builder *b, uint32_t param);
 uint64_t wf_expect_columns(const struct wf_expect_builder *b, uint32_t param);
-/* A new live tensor, of which rectangles are then put. Gives its number. */
+/* A rank's share of what all TP ranks divide. */
+enum wf_status wf_expect_divide(struct wf_expect_builder *b, uint64_t size, const char *what,
+                                uint64_t *part_out);
+/* What the engine's names begin with where the checkpoint's do with `layer`. */
+void wf_expect_live(const struct wf_expect_builder *b, const char *layer,
+                    char live_out[WF_NAME_MAX]);
+/* A new live tensor, of which rectangles are then put; the engine's name is `name` behind
+ * wf_expect_live. Gives its number. */
 enum wf_status wf_expect_add(struct wf_expect_builder *b, const char *layer, const char *name,
                              uint64_t columns, uint32_t *tensor_out);
 /* Puts rows [row, row + rows) and the columns from `column` of a parameter below what is there. */
 enum wf_status wf_expect_put(struct wf_expect_builder *b, uint32_t tensor, uint32_t param,
                              uint64_t row, uint64_t rows, uint64_t column);
+/* The same rows of two, all columns: one of the first, one of the second, and so on. */
+enum wf_status wf_expect_put_alternating(struct wf_expect_builder *b, uint32_t tensor,
+                                         const uint32_t params[2], uint64_t row, uint64_t rows);
 /* Puts columns [column, column + rows) and the rows from `row` of a parameter, transposed. */
 enum wf_status wf_expect_put_transposed(struct wf_expect_builder *b, uint32_t tensor,
                                         uint32_t param, uint64_t row, uint64_t column,
@@ -95,7 +113,27 @@ enum wf_status wf_expect_put_transposed(struct wf_expect_builder *b, uint32_t te
 /* What SGLang's GemmaRMSNorm keeps beside a norm, in the classes that have it (delta nets). */
 enum wf_status wf_expect_add_gemma(struct wf_expect_builder *b, const char *layer, const char *name,
                                    const char *live_name);
+/* VocabParallelEmbedding: a rank's rows of a parameter padded to 64, zeros below; `tp` 1: all. */
+enum wf_status wf_expect_add_vocabulary(struct wf_expect_builder *b, uint32_t param,
+                                        const char *layer, const char *live_name, uint32_t tp,
+                                        uint32_t tp_rank);
+
+/* Linears, in expect_layer.c: whole on every rank (an absent one is no error); a rank's rows of
+ * each of up to three, one below the other; all rows of a rank's columns, with its bias whole. */
+enum wf_status wf_expect_add_whole(struct wf_expect_builder *b, const char *layer, const char *name,
+                                   const char *live_name);
+enum wf_status wf_expect_add_rows(struct wf_expect_builder *b, const char *layer,
+                                  const char *const *names, const char *live_name);
+enum wf_status wf_expect_add_columns(struct wf_expect_builder *b, const char *layer,
+                                     const char *module, const char *live_module);
+
 /* Everything of one layer, whose names begin with `layer` ("model.layers.3."). */
 enum wf_status wf_expect_layer(struct wf_expect_builder *b, const char *layer);
+/* expect_experts.c: experts, their router and those that are shared. */
+enum wf_status wf_expect_moe(struct wf_expect_builder *b, const char *layer);
+/* An MLP with a gate; `dir` is "mlp.", or "mlp.shared_experts." or "mlp.shared_expert.". */
+enum wf_status wf_expect_mlp(struct wf_expect_builder *b, const char *layer, const char *dir);
+/* expect_vision.c: the tower, if the model has one. */
+enum wf_status wf_expect_vision(struct wf_expect_builder *b);
 
 #endif

@@ -1,13 +1,11 @@
-/* expect_layer.c - one layer as the engines' loaders fill it: attention of each kind, and experts.
+/* expect_layer.c - one layer as the engines' loaders fill it: linears, attention of each kind.
  *
  * Sources of the rules (vLLM 0.33.0, SGLang 0.5.23 where it is not alike): layers/linear.py
  * QKVParallelLinear, MergedColumnParallelLinear, RowParallelLinear (rows and columns of a rank, a
  * KV head kept by several ranks); models/deepseek_v2.py (fused_qkv_a_proj whole on every rank,
- * named
- * ..._with_mqa in SGLang); models/qwen3_next.py (in_proj_qkvz and in_proj_ba by rows, conv1d by its
- * three parts; SGLang's attention stands in the layer itself); layers/fused_moe (w13: gate, then
- * up; an expert's rows and columns over the TP ranks without expert parallelism, else contiguous
- * whole experts).
+ * named ..._with_mqa in SGLang); models/qwen3_next.py (in_proj_qkvz and in_proj_ba by rows, conv1d
+ * by its three parts); models/qwen3_5.py (those two of parts that are stored apart);
+ * models/gpt_oss.py (sinks by heads).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,32 +14,11 @@
 
 #include "tools/check/expect.h"
 
-static enum wf_status divide(struct wf_expect_builder *b, uint64_t size, const char *what,
-                             uint64_t *part_out)
-{
-    if (size % b->place.tp != 0) {
-        return wf_error_set(b->error, WF_INVALID, "%s is %" PRIu64 ", which tp=%u does not divide",
-                            what, size, b->place.tp);
-    }
-    *part_out = size / b->place.tp;
-    return WF_OK;
-}
-
-static enum wf_status need(struct wf_expect_builder *b, const char *layer, const char *name,
-                           uint32_t *param_out)
-{
-    *param_out = wf_expect_find(b, layer, name);
-    if (*param_out == WF_NONE) {
-        return wf_error_set(b->error, WF_UNSUPPORTED, "the model has no \"%s%s\"", layer, name);
-    }
-    return WF_OK;
-}
-
 /* --- linears --------------------------------------------------------------------------------- */
 
 /* A tensor that every rank has whole. An absent one is no error. */
-static enum wf_status add_whole(struct wf_expect_builder *b, const char *layer, const char *name,
-                                const char *live_name)
+enum wf_status wf_expect_add_whole(struct wf_expect_builder *b, const char *layer, const char *name,
+                                   const char *live_name)
 {
     uint32_t param = wf_expect_find(b, layer, name), tensor = 0;
     if (param == WF_NONE) {
@@ -54,17 +31,17 @@ static enum wf_status add_whole(struct wf_expect_builder *b, const char *layer, 
 }
 
 /* The same rows of each of up to three tensors, those of one rank, one below the other. */
-static enum wf_status add_rows(struct wf_expect_builder *b, const char *layer,
-                               const char *const *names, const char *live_name)
+enum wf_status wf_expect_add_rows(struct wf_expect_builder *b, const char *layer,
+                                  const char *const *names, const char *live_name)
 {
     uint32_t tensor = 0;
     enum wf_status status = WF_OK;
     for (size_t i = 0; i < 3 && names[i] != NULL && status == WF_OK; i++) {
         uint32_t param = 0;
         uint64_t part = 0;
-        status = need(b, layer, names[i], &param);
+        status = wf_expect_need(b, layer, names[i], &param);
         if (status == WF_OK) {
-            status = divide(b, wf_expect_rows(b, param), names[i], &part);
+            status = wf_expect_divide(b, wf_expect_rows(b, param), names[i], &part);
         }
         if (status == WF_OK && i == 0) {
             status = wf_expect_add(b, layer, live_name, wf_expect_columns(b, param), &tensor);
@@ -77,17 +54,17 @@ static enum wf_status add_rows(struct wf_expect_builder *b, const char *layer,
 }
 
 /* RowParallelLinear: all rows, a rank's columns. Its bias is whole on every rank. */
-static enum wf_status add_columns(struct wf_expect_builder *b, const char *layer,
-                                  const char *module, const char *live_module)
+enum wf_status wf_expect_add_columns(struct wf_expect_builder *b, const char *layer,
+                                     const char *module, const char *live_module)
 {
     char name[WF_NAME_MAX], live[WF_NAME_MAX];
     uint32_t param = 0, tensor = 0;
     uint64_t part = 0;
     snprintf(name, sizeof name, "%s.weight", module);
     snprintf(live, sizeof live, "%s.weight", live_module);
-    enum wf_status status = need(b, layer, name, &param);
+    enum wf_status status = wf_expect_need(b, layer, name, &param);
     if (status == WF_OK) {
-        status = divide(b, wf_expect_columns(b, param), module, &part);
+        status = wf_expect_divide(b, wf_expect_columns(b, param), module, &part);
     }
     if (status == WF_OK) {
         status = wf_expect_add(b, layer, live, part, &tensor);
@@ -101,7 +78,7 @@ static enum wf_status add_columns(struct wf_expect_builder *b, const char *layer
     }
     snprintf(name, sizeof name, "%s.bias", module);
     snprintf(live, sizeof live, "%s.bias", live_module);
-    return add_whole(b, layer, name, live);
+    return wf_expect_add_whole(b, layer, name, live);
 }
 
 /* --- attention ------------------------------------------------------------------------------- */
@@ -112,7 +89,7 @@ static enum wf_status kv_share(struct wf_expect_builder *b, uint64_t kv, uint64_
 {
     uint32_t tp = b->place.tp;
     if (kv >= tp) {
-        enum wf_status status = divide(b, kv, "the number of KV heads", count_out);
+        enum wf_status status = wf_expect_divide(b, kv, "the number of KV heads", count_out);
         *first_out = b->place.tp_rank * *count_out;
         return status;
     }
@@ -134,7 +111,7 @@ static enum wf_status add_qkv(struct wf_expect_builder *b, const char *layer, co
     uint64_t heads[2] = {wf_model_size(b->model, "nq"), wf_model_size(b->model, "nk")};
     uint64_t first[2] = {0, 0}, count[2] = {0, 0};
     uint32_t tensor = 0;
-    enum wf_status status = divide(b, heads[0], "the number of query heads", &count[0]);
+    enum wf_status status = wf_expect_divide(b, heads[0], "the number of query heads", &count[0]);
     first[0] = b->place.tp_rank * count[0];
     if (status == WF_OK) {
         status = kv_share(b, heads[1], &first[1], &count[1]);
@@ -143,7 +120,7 @@ static enum wf_status add_qkv(struct wf_expect_builder *b, const char *layer, co
         uint32_t param = 0;
         bool kv = i > 0;
         snprintf(name, sizeof name, "self_attn.%s_proj.%s", parts[i], what);
-        status = need(b, layer, name, &param);
+        status = wf_expect_need(b, layer, name, &param);
         if (status == WF_OK && i == 0) {
             snprintf(name, sizeof name, "%sqkv_proj.%s", live, what);
             status = wf_expect_add(b, layer, name, wf_expect_columns(b, param), &tensor);
@@ -158,9 +135,8 @@ static enum wf_status add_qkv(struct wf_expect_builder *b, const char *layer, co
 
 static enum wf_status add_attention(struct wf_expect_builder *b, const char *layer)
 {
-    /* SGLang's classes with delta nets have the attention's modules in the layer itself. */
-    bool bare = b->place.sglang && wf_model_size(b->model, "gk") > 0;
-    const char *live = bare ? "" : "self_attn.";
+    const char *live = b->class->attention != NULL ? b->class->attention : "self_attn.";
+    static const char sinks[] = "self_attn.sinks";
     char name[WF_NAME_MAX];
     static const char *const norms[] = {"self_attn.q_norm.weight", "self_attn.k_norm.weight"};
     enum wf_status status = add_qkv(b, layer, live, "weight");
@@ -169,14 +145,18 @@ static enum wf_status add_attention(struct wf_expect_builder *b, const char *lay
     }
     if (status == WF_OK) {
         snprintf(name, sizeof name, "%so_proj", live);
-        status = add_columns(b, layer, "self_attn.o_proj", name);
+        status = wf_expect_add_columns(b, layer, "self_attn.o_proj", name);
     }
     for (size_t i = 0; status == WF_OK && i < 2; i++) {
-        const char *name_here = norms[i] + (bare ? strlen("self_attn.") : 0);
-        status = add_whole(b, layer, norms[i], name_here);
+        snprintf(name, sizeof name, "%s%s", live, norms[i] + strlen("self_attn."));
+        status = wf_expect_add_whole(b, layer, norms[i], name);
         if (status == WF_OK) {
-            status = wf_expect_add_gemma(b, layer, norms[i], name_here);
+            status = wf_expect_add_gemma(b, layer, norms[i], name);
         }
+    }
+    if (status == WF_OK && wf_expect_find(b, layer, sinks) != WF_NONE) {
+        snprintf(name, sizeof name, "%ssinks", live);
+        status = wf_expect_add_rows(b, layer, (const char *const[]){sinks, NULL}, name);
     }
     return status;
 }
@@ -185,9 +165,9 @@ static enum wf_status add_attention(struct wf_expect_builder *b, const char *lay
 static enum wf_status add_latent(struct wf_expect_builder *b, const char *layer)
 {
     uint32_t q = 0, kv = 0, tensor = 0;
-    enum wf_status status = need(b, layer, "self_attn.q_a_proj.weight", &q);
+    enum wf_status status = wf_expect_need(b, layer, "self_attn.q_a_proj.weight", &q);
     if (status == WF_OK) {
-        status = need(b, layer, "self_attn.kv_a_proj_with_mqa.weight", &kv);
+        status = wf_expect_need(b, layer, "self_attn.kv_a_proj_with_mqa.weight", &kv);
     }
     if (status == WF_OK) {
         status = wf_expect_add(b, layer,
@@ -208,18 +188,19 @@ static enum wf_status add_absorbed(struct wf_expect_builder *b, const char *laye
 {
     uint64_t dn = wf_model_size(b->model, "dn"), dv = wf_model_size(b->model, "dv"), heads = 0;
     uint32_t param = 0, keys = 0, values = 0;
-    char name[WF_NAME_MAX];
-    enum wf_status status = need(b, layer, "self_attn.kv_b_proj.weight", &param);
+    char name[2 * WF_NAME_MAX], live[WF_NAME_MAX];
+    wf_expect_live(b, layer, live);
+    enum wf_status status = wf_expect_need(b, layer, "self_attn.kv_b_proj.weight", &param);
     if (status == WF_OK) {
-        status = divide(b, wf_model_size(b->model, "nq"), "the number of heads", &heads);
+        status = wf_expect_divide(b, wf_model_size(b->model, "nq"), "the number of heads", &heads);
     }
     uint64_t latent = status == WF_OK ? wf_expect_columns(b, param) : 0;
     if (status == WF_OK) {
-        snprintf(name, sizeof name, "attr:%sself_attn.w_kc", layer);
+        snprintf(name, sizeof name, "attr:%sself_attn.w_kc", live);
         status = wf_expect_add(b, "", name, dn, &keys);
     }
     if (status == WF_OK) {
-        snprintf(name, sizeof name, "attr:%sself_attn.w_vc", layer);
+        snprintf(name, sizeof name, "attr:%sself_attn.w_vc", live);
         status = wf_expect_add(b, "", name, latent, &values);
     }
     if (status == WF_OK && b->place.quant != WF_QUANT_NONE) {
@@ -242,187 +223,95 @@ static enum wf_status add_mla(struct wf_expect_builder *b, const char *layer)
                                            {"self_attn.kv_b_proj.weight", NULL}};
     static const char *const norms[] = {"self_attn.q_a_layernorm.weight",
                                         "self_attn.kv_a_layernorm.weight"};
-    enum wf_status status = wf_expect_find(b, layer, "self_attn.q_a_proj.weight") != WF_NONE
-                                ? add_latent(b, layer)
-                                : add_whole(b, layer, "self_attn.kv_a_proj_with_mqa.weight",
-                                            "self_attn.kv_a_proj_with_mqa.weight");
+    enum wf_status status =
+        wf_expect_find(b, layer, "self_attn.q_a_proj.weight") != WF_NONE
+            ? add_latent(b, layer)
+            : wf_expect_add_whole(b, layer, "self_attn.kv_a_proj_with_mqa.weight",
+                                  "self_attn.kv_a_proj_with_mqa.weight");
     for (size_t i = 0; status == WF_OK && i < 3; i++) {
         if (wf_expect_find(b, layer, names[i][0]) != WF_NONE) {
-            status = add_rows(b, layer, names[i], names[i][0]);
+            status = wf_expect_add_rows(b, layer, names[i], names[i][0]);
         }
     }
     for (size_t i = 0; status == WF_OK && i < 2; i++) {
-        status = add_whole(b, layer, norms[i], norms[i]);
+        status = wf_expect_add_whole(b, layer, norms[i], norms[i]);
     }
     if (status == WF_OK && b->place.sglang) {
         status = add_absorbed(b, layer);
     }
-    return status == WF_OK ? add_columns(b, layer, "self_attn.o_proj", "self_attn.o_proj") : status;
+    return status == WF_OK ? wf_expect_add_columns(b, layer, "self_attn.o_proj", "self_attn.o_proj")
+                           : status;
 }
 
-/* The channels of q, of k and of v, a rank's share of each. */
-static enum wf_status add_conv(struct wf_expect_builder *b, const char *layer)
+/* Of `name`, which has rows of q, of k and of v, a rank's share of each. */
+static enum wf_status add_three(struct wf_expect_builder *b, const char *layer, const char *name,
+                                const char *live_name, uint32_t *tensor_out)
 {
     uint64_t keys = wf_model_size(b->model, "gk") * wf_model_size(b->model, "ek");
     uint64_t values = wf_model_size(b->model, "gv") * wf_model_size(b->model, "ev");
     const uint64_t sizes[] = {keys, keys, values};
     uint64_t row = 0;
-    uint32_t param = 0, tensor = 0;
-    enum wf_status status = need(b, layer, "linear_attn.conv1d.weight", &param);
+    uint32_t param = 0;
+    enum wf_status status = wf_expect_need(b, layer, name, &param);
     if (status == WF_OK) {
-        status = wf_expect_add(b, layer, "linear_attn.conv1d.weight", wf_expect_columns(b, param),
-                               &tensor);
+        status = wf_expect_add(b, layer, live_name, wf_expect_columns(b, param), tensor_out);
     }
     for (int i = 0; status == WF_OK && i < 3; i++) {
         uint64_t part = 0;
-        status = divide(b, sizes[i], "a delta net's part", &part);
+        status = wf_expect_divide(b, sizes[i], "a delta net's part", &part);
         if (status == WF_OK) {
-            status = wf_expect_put(b, tensor, param, row + b->place.tp_rank * part, part, 0);
+            status = wf_expect_put(b, *tensor_out, param, row + b->place.tp_rank * part, part, 0);
         }
         row += sizes[i];
     }
     return status;
 }
 
-static enum wf_status add_delta_net(struct wf_expect_builder *b, const char *layer)
+/* Stored apart: q, k and v, below them z; b, below it a. */
+static enum wf_status add_apart(struct wf_expect_builder *b, const char *layer)
 {
-    static const char *const rows[][2] = {{"linear_attn.in_proj_qkvz.weight", NULL},
-                                          {"linear_attn.in_proj_ba.weight", NULL},
-                                          {"linear_attn.dt_bias", NULL},
-                                          {"linear_attn.A_log", NULL}};
-    enum wf_status status = add_conv(b, layer);
-    for (size_t i = 0; status == WF_OK && i < sizeof rows / sizeof rows[0]; i++) {
-        status = add_rows(b, layer, rows[i], rows[i][0]);
+    static const char *const ba[] = {"linear_attn.in_proj_b.weight", "linear_attn.in_proj_a.weight",
+                                     NULL};
+    uint32_t z = 0, tensor = 0;
+    uint64_t part = 0;
+    enum wf_status status = add_three(b, layer, "linear_attn.in_proj_qkv.weight",
+                                      "linear_attn.in_proj_qkvz.weight", &tensor);
+    if (status == WF_OK) {
+        status = wf_expect_need(b, layer, "linear_attn.in_proj_z.weight", &z);
     }
     if (status == WF_OK) {
-        status = add_whole(b, layer, "linear_attn.norm.weight", "linear_attn.norm.weight");
+        status = wf_expect_divide(b, wf_expect_rows(b, z), "a delta net's part", &part);
     }
-    return status == WF_OK ? add_columns(b, layer, "linear_attn.out_proj", "linear_attn.out_proj")
+    if (status == WF_OK) {
+        status = wf_expect_put(b, tensor, z, b->place.tp_rank * part, part, 0);
+    }
+    return status == WF_OK ? wf_expect_add_rows(b, layer, ba, "linear_attn.in_proj_ba.weight")
                            : status;
 }
 
-/* --- experts --------------------------------------------------------------------------------- */
-
-/* The share of rows or columns of one expert that a rank has. */
-static enum wf_status expert_share(struct wf_expect_builder *b, uint64_t size, uint64_t *first_out,
-                                   uint64_t *count_out)
+static enum wf_status add_delta_net(struct wf_expect_builder *b, const char *layer)
 {
-    *first_out = 0;
-    *count_out = size;
-    if (b->place.ep > 1) {
-        return WF_OK;
+    static const char conv[] = "linear_attn.conv1d.weight";
+    static const char *const rows[][2] = {{"linear_attn.dt_bias", NULL},
+                                          {"linear_attn.A_log", NULL},
+                                          {"linear_attn.in_proj_qkvz.weight", NULL},
+                                          {"linear_attn.in_proj_ba.weight", NULL}};
+    bool apart = wf_expect_find(b, layer, "linear_attn.in_proj_qkv.weight") != WF_NONE;
+    uint32_t tensor = 0;
+    enum wf_status status = add_three(b, layer, conv, conv, &tensor);
+    for (size_t i = 0; status == WF_OK && i < (apart ? 2 : 4); i++) {
+        status = wf_expect_add_rows(b, layer, rows[i], rows[i][0]);
     }
-    enum wf_status status = divide(b, size, "an expert's intermediate size", count_out);
-    *first_out = b->place.tp_rank * *count_out;
-    return status;
-}
-
-/* One matrix of one expert, below what is there. */
-static enum wf_status put_expert(struct wf_expect_builder *b, const char *layer, uint64_t expert,
-                                 const char *matrix, uint32_t tensor)
-{
-    char name[WF_NAME_MAX];
-    uint32_t param = 0;
-    uint64_t first = 0, count = 0;
-    bool down = strcmp(matrix, "down_proj") == 0;
-    snprintf(name, sizeof name, "mlp.experts.%" PRIu64 ".%s.weight", expert, matrix);
-    enum wf_status status = need(b, layer, name, &param);
+    if (status == WF_OK && apart) {
+        status = add_apart(b, layer);
+    }
     if (status == WF_OK) {
-        uint64_t size = down ? wf_expect_columns(b, param) : wf_expect_rows(b, param);
-        status = expert_share(b, size, &first, &count);
+        status =
+            wf_expect_add_whole(b, layer, "linear_attn.norm.weight", "linear_attn.norm.weight");
     }
-    if (status != WF_OK) {
-        return status;
-    }
-    if (!down) {
-        return wf_expect_put(b, tensor, param, first, count, 0);
-    }
-    b->expect->tensors[tensor].columns = count;
-    return wf_expect_put(b, tensor, param, 0, wf_expect_rows(b, param), first);
-}
-
-/* Which expert a slot of the layer holds. */
-static uint64_t expert_of(const struct wf_expect_builder *b, const char *layer, uint64_t slots,
-                          uint64_t slot)
-{
-    unsigned long long index = strtoull(layer + strlen("model.layers."), NULL, 10);
-    const uint32_t *table = b->place.slot_experts;
-    return table != NULL && index < b->place.slot_layers ? table[index * slots + slot]
-                                                         : slot % wf_model_size(b->model, "E");
-}
-
-/* w13: of each slot here its expert's gate, then up; w2: down. */
-static enum wf_status add_experts(struct wf_expect_builder *b, const char *layer)
-{
-    static const char *const matrices[] = {"gate_proj", "up_proj", "down_proj"};
-    uint64_t experts = wf_model_size(b->model, "E"), ep = b->place.ep > 0 ? b->place.ep : 1;
-    uint64_t slots = b->place.slots > 0 ? b->place.slots : experts;
-    uint64_t each = slots / ep, first = b->place.ep_rank * each;
-    const char *dir = b->place.sglang ? "mlp.experts." : "mlp.experts.routed_experts.";
-    char name[WF_NAME_MAX];
-    uint32_t w13 = 0, w2 = 0;
-    if (slots % ep != 0) {
-        return wf_error_set(b->error, WF_UNSUPPORTED,
-                            "the element check knows equal shares of experts only, not %" PRIu64
-                            " over %" PRIu64,
-                            slots, ep);
-    }
-    for (uint64_t e = 0; e < experts; e++) { /* those of other ranks are known too */
-        for (int m = 0; m < 3; m++) {
-            snprintf(name, sizeof name, "mlp.experts.%" PRIu64 ".%s.weight", e, matrices[m]);
-            wf_expect_find(b, layer, name);
-        }
-    }
-    snprintf(name, sizeof name, "%sw13_weight", dir);
-    enum wf_status status = wf_expect_add(b, layer, name, wf_model_size(b->model, "H"), &w13);
-    snprintf(name, sizeof name, "%sw2_weight", dir);
-    if (status == WF_OK) {
-        status = wf_expect_add(b, layer, name, 0, &w2); /* its columns are those of the experts */
-    }
-    for (uint64_t slot = first; status == WF_OK && slot < first + each; slot++) {
-        for (int m = 0; status == WF_OK && m < 3; m++) {
-            status = put_expert(b, layer, expert_of(b, layer, slots, slot), matrices[m],
-                                m < 2 ? w13 : w2);
-        }
-    }
-    return status;
-}
-
-/* `shared` is "mlp.shared_experts." or "mlp.shared_expert.", or "mlp." of a dense layer. */
-static enum wf_status add_mlp(struct wf_expect_builder *b, const char *layer, const char *dir)
-{
-    char gate[WF_NAME_MAX], up[WF_NAME_MAX], live[WF_NAME_MAX];
-    static const char *const whats[] = {"weight", "bias"};
-    enum wf_status status = WF_OK;
-    for (int i = 0; status == WF_OK && i < 2; i++) {
-        snprintf(gate, sizeof gate, "%sgate_proj.%s", dir, whats[i]);
-        snprintf(up, sizeof up, "%sup_proj.%s", dir, whats[i]);
-        snprintf(live, sizeof live, "%sgate_up_proj.%s", dir, whats[i]);
-        if (i == 0 || wf_expect_find(b, layer, gate) != WF_NONE) {
-            status = add_rows(b, layer, (const char *const[]){gate, up, NULL}, live);
-        }
-    }
-    snprintf(live, sizeof live, "%sdown_proj", dir);
-    return status == WF_OK ? add_columns(b, layer, live, live) : status;
-}
-
-static enum wf_status add_moe(struct wf_expect_builder *b, const char *layer)
-{
-    static const char *const whole[] = {"mlp.gate.weight", "mlp.gate.e_score_correction_bias",
-                                        "mlp.shared_expert_gate.weight"};
-    static const char *const shared[] = {"mlp.shared_experts.", "mlp.shared_expert."};
-    enum wf_status status = add_experts(b, layer);
-    for (size_t i = 0; status == WF_OK && i < sizeof whole / sizeof whole[0]; i++) {
-        status = add_whole(b, layer, whole[i], whole[i]);
-    }
-    for (size_t i = 0; status == WF_OK && i < 2; i++) {
-        char name[WF_NAME_MAX];
-        snprintf(name, sizeof name, "%sgate_proj.weight", shared[i]);
-        if (wf_expect_find(b, layer, name) != WF_NONE) {
-            status = add_mlp(b, layer, shared[i]);
-        }
-    }
-    return status;
+    return status == WF_OK
+               ? wf_expect_add_columns(b, layer, "linear_attn.out_proj", "linear_attn.out_proj")
+               : status;
 }
 
 enum wf_status wf_expect_layer(struct wf_expect_builder *b, const char *layer)
@@ -440,10 +329,10 @@ enum wf_status wf_expect_layer(struct wf_expect_builder *b, const char *layer)
     }
     if (status == WF_OK) {
         bool dense = wf_expect_find(b, layer, "mlp.gate_proj.weight") != WF_NONE;
-        status = dense ? add_mlp(b, layer, "mlp.") : add_moe(b, layer);
+        status = dense ? wf_expect_mlp(b, layer, "mlp.") : wf_expect_moe(b, layer);
     }
     for (size_t i = 0; status == WF_OK && i < sizeof norms / sizeof norms[0]; i++) {
-        status = add_whole(b, layer, norms[i], norms[i]);
+        status = wf_expect_add_whole(b, layer, norms[i], norms[i]);
         if (status == WF_OK) {
             status = wf_expect_add_gemma(b, layer, norms[i], norms[i]);
         }

@@ -159,15 +159,27 @@ static uint32_t arrived(const struct wf_expect_tensor *tensor, uint32_t bits, en
     return tensor->kind == WF_EXPECT_PLUS_ONE ? one_more(cast, live) : cast;
 }
 
-/* Steps and casts what was read, and compares it. */
-static void compare_packed(struct wf_verify_run *run, enum wf_dtype dtype, uint64_t index,
-                           uint64_t count)
+/* Compares `rows` rows of what was made with those from live row `row` on, `step` apart. */
+static void compare_rows(struct wf_verify_run *run, const uint8_t *made, uint64_t row,
+                         uint64_t step, uint64_t rows, uint64_t column, uint64_t columns,
+                         bool any_nan)
+{
+    uint64_t width = run->tensor->columns, at_once = step > 1 ? 1 : rows;
+    for (uint64_t r = 0; r < rows; r += at_once) {
+        wf_verify_compare(run, (row + r * step) * width + column,
+                          made + r * columns * run->live_bytes, at_once * columns, any_nan);
+    }
+}
+
+/* Steps and casts what was read, for comparing. True if it was cast. */
+static bool make_packed(struct wf_verify_run *run, enum wf_dtype dtype, uint64_t count,
+                        const uint8_t **made_out)
 {
     enum wf_dtype live = run->live->dtype;
     wf_step_apply(run->packed, dtype, count, run->steps);
+    *made_out = run->packed;
     if (dtype == live && run->tensor->kind == WF_EXPECT_VALUES) {
-        wf_verify_compare(run, index, run->packed, count, false);
-        return;
+        return false;
     }
     size_t bytes = wf_dtype_bytes(dtype);
     for (uint64_t i = 0; i < count; i++) {
@@ -175,7 +187,8 @@ static void compare_packed(struct wf_verify_run *run, enum wf_dtype dtype, uint6
         uint32_t cast = arrived(run->tensor, bits, dtype, live);
         memcpy(run->wide + i * run->live_bytes, &cast, run->live_bytes);
     }
-    wf_verify_compare(run, index, run->wide, count, true);
+    *made_out = run->wide;
+    return true;
 }
 
 /* All of a transposed rectangle at once. */
@@ -195,7 +208,9 @@ static enum wf_status check_transposed(struct wf_verify_run *run, const struct w
         }
     }
     memcpy(run->packed, run->wide, rect->rows * rect->columns * bytes);
-    compare_packed(run, dtype, rect->live_row * rect->columns, rect->rows * rect->columns);
+    const uint8_t *made = NULL;
+    bool cast = make_packed(run, dtype, rect->rows * rect->columns, &made);
+    compare_rows(run, made, rect->live_row, 1, rect->rows, 0, rect->columns, cast);
     return WF_OK;
 }
 
@@ -207,6 +222,7 @@ static enum wf_status check_rect(struct wf_verify_run *run, const struct wf_expe
     if (rect->transposed) {
         return check_transposed(run, rect, error);
     }
+    uint64_t step = rect->live_step > 1 ? rect->live_step : 1;
     uint64_t width = rect->columns < WF_VERIFY_CHUNK ? rect->columns : WF_VERIFY_CHUNK;
     uint64_t height = WF_VERIFY_CHUNK / width;
     for (uint64_t row = 0; row < rect->rows; row += height) {
@@ -217,8 +233,9 @@ static enum wf_status check_rect(struct wf_verify_run *run, const struct wf_expe
             if (status != WF_OK) {
                 return status;
             }
-            compare_packed(run, dtype, (rect->live_row + row) * rect->columns + column,
-                           rows * columns);
+            const uint8_t *made = NULL;
+            bool cast = make_packed(run, dtype, rows * columns, &made);
+            compare_rows(run, made, rect->live_row + row * step, step, rows, column, columns, cast);
         }
     }
     return WF_OK;
@@ -390,12 +407,17 @@ uint64_t wf_verify_tensor_elements(const struct wf_verify *verify, uint32_t tens
     return verify->expect.tensors[tensor].rows * verify->expect.tensors[tensor].columns;
 }
 
-/* The rectangle that an element of a live tensor is in, or NULL: padding. */
-static const struct wf_expect_rect *find_rect(const struct wf_expect_tensor *tensor, uint64_t row)
+/* The rectangle that a row of a live tensor is in, and which of its rows that is; or NULL: padding.
+ */
+static const struct wf_expect_rect *find_rect(const struct wf_expect_tensor *tensor, uint64_t row,
+                                              uint64_t *down_out)
 {
     for (uint32_t i = 0; i < tensor->rect_count; i++) {
         const struct wf_expect_rect *rect = &tensor->rects[i];
-        if (row >= rect->live_row && row < rect->live_row + rect->rows) {
+        uint64_t step = rect->live_step > 1 ? rect->live_step : 1;
+        if (row >= rect->live_row && (row - rect->live_row) % step == 0 &&
+            (row - rect->live_row) / step < rect->rows) {
+            *down_out = (row - rect->live_row) / step;
             return rect;
         }
     }
@@ -408,11 +430,11 @@ bool wf_verify_locate(const struct wf_verify *verify, uint32_t index, uint64_t e
     WF_ASSERT(index < verify->expect.tensor_count);
     const struct wf_expect_tensor *tensor = &verify->expect.tensors[index];
     uint64_t row = element / tensor->columns, column = element % tensor->columns;
-    const struct wf_expect_rect *rect = find_rect(tensor, row);
+    uint64_t down = 0, across = column;
+    const struct wf_expect_rect *rect = find_rect(tensor, row, &down);
     if (rect == NULL || tensor->kind != WF_EXPECT_VALUES) {
         return false;
     }
-    uint64_t down = row - rect->live_row, across = column;
     *param_out = rect->param;
     *flat_out = (rect->row + (rect->transposed ? across : down)) * rect->param_columns +
                 rect->column + (rect->transposed ? down : across);
@@ -446,9 +468,8 @@ enum wf_status wf_verify_versions(const struct wf_verify *verify, uint32_t index
     WF_ASSERT(wf_verify_is_made(verify, index));
     const struct wf_expect_tensor *tensor = &verify->expect.tensors[index];
     uint64_t row = element / tensor->columns, column = element % tensor->columns;
-    const struct wf_expect_rect *rect = find_rect(tensor, row);
+    const struct wf_expect_rect *rect = find_rect(tensor, row, &row);
     WF_ASSERT(rect != NULL); /* no such tensor has padding */
-    row -= rect->live_row;
     if (is_of_values(tensor)) {
         uint64_t flat = (rect->row + row) * rect->param_columns + rect->column + column;
         return value_versions(verify, tensor, rect->param, flat, live, bits_out, error);

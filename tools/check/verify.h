@@ -31,6 +31,7 @@ struct wf_verify_place {
     uint32_t tp, tp_rank, pp, pp_rank;
     uint32_t ep, ep_rank; /* ranks over which experts are dealt out whole; 0 or 1: each is cut */
     bool sglang;          /* else vLLM */
+    bool vision_whole;    /* the vision tower is on every rank, not cut */
     enum wf_quant quant;  /* the rule by which matrices are quantised; NONE: they are not */
     uint32_t packed_rows; /* of a group in the stand-in's packed head; 0: there is none */
     uint32_t slots;       /* of experts, of all ranks; 0: as many as experts */

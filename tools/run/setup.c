@@ -470,6 +470,7 @@ struct wf_verify_place wf_run_verify_place(const struct wf_run_setup *setup, uin
                                     .slots = slots_of(setup, recipe, &at),
                                     .slot_experts = experts != NULL ? experts->experts : NULL,
                                     .quant = quantised ? variants->rule : WF_QUANT_NONE,
+                                    .vision_whole = at.group[WF_GROUP_VISION].size <= 1,
                                     .slot_layers = experts != NULL ? experts->layers : 0,
                                     .sglang = strcmp(recipe->engine->name, "sglang") == 0};
 }

@@ -1,0 +1,222 @@
+/* expect_experts.c - experts as the engines' loaders fill them.
+ *
+ * Sources of the rules (vLLM 0.33.0, SGLang 0.5.23 where it is not alike): layers/fused_moe (w13:
+ * gate, then up; an expert's rows and columns over the TP ranks without expert parallelism, else
+ * contiguous whole experts); models/mixtral.py (other names); models/gpt_oss.py (rows of gate and
+ * of up in turn; biases, of which only the first of the ranks that share an expert has the one
+ * behind the second matrix, since what they compute is summed).
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/check/expect.h"
+
+enum matrix { GATE, UP, DOWN, MATRICES };
+
+/* Of a layer: the checkpoint's names of experts, and what is put into which live tensor. */
+struct experts {
+    const char *dir;              /* of the checkpoint */
+    const char *names[MATRICES];  /* of a matrix */
+    uint64_t slots, first, count; /* of all ranks; the first here, and how many */
+};
+
+static struct experts experts_of(struct wf_expect_builder *b, const char *layer)
+{
+    struct experts of = {.dir = "mlp.", .names = {"gate_proj", "up_proj", "down_proj"}};
+    if (wf_expect_find(b, layer, "block_sparse_moe.gate.weight") != WF_NONE) {
+        of = (struct experts){.dir = "block_sparse_moe.", .names = {"w1", "w3", "w2"}};
+    }
+    of.slots = b->place.slots > 0 ? b->place.slots : wf_model_size(b->model, "E");
+    of.count = of.slots / (b->place.ep > 0 ? b->place.ep : 1);
+    of.first = b->place.ep_rank * of.count;
+    return of;
+}
+
+static enum wf_status add_tensor(struct wf_expect_builder *b, const char *layer,
+                                 const struct experts *of, const char *leaf, uint64_t columns,
+                                 uint32_t *tensor_out)
+{
+    char name[WF_NAME_MAX];
+    snprintf(name, sizeof name, "%sexperts.%s%s", of->dir, b->place.sglang ? "" : "routed_experts.",
+             leaf);
+    return wf_expect_add(b, layer, name, columns, tensor_out);
+}
+
+/* Which expert a slot of the layer holds. */
+static uint64_t expert_of(const struct wf_expect_builder *b, uint64_t slots, uint64_t slot)
+{
+    const uint32_t *table = b->place.slot_experts;
+    return table != NULL && b->layer < b->place.slot_layers ? table[b->layer * slots + slot]
+                                                            : slot % wf_model_size(b->model, "E");
+}
+
+static enum wf_status need_matrix(struct wf_expect_builder *b, const char *layer,
+                                  const struct experts *of, uint64_t slot, enum matrix matrix,
+                                  const char *what, uint32_t *param_out)
+{
+    char name[WF_NAME_MAX];
+    snprintf(name, sizeof name, "%sexperts.%" PRIu64 ".%s.%s", of->dir,
+             expert_of(b, of->slots, slot), of->names[matrix], what);
+    return wf_expect_need(b, layer, name, param_out);
+}
+
+/* Experts that other ranks have are known too. */
+static void ask_for_all(struct wf_expect_builder *b, const char *layer, const struct experts *of)
+{
+    static const char *const whats[] = {"weight", "bias"};
+    char name[WF_NAME_MAX];
+    uint64_t experts = wf_model_size(b->model, "E");
+    for (uint64_t i = 0; i < experts * MATRICES * (b->class->alternates ? 2 : 1); i++) {
+        snprintf(name, sizeof name, "%sexperts.%" PRIu64 ".%s.%s", of->dir, i % experts,
+                 of->names[i / experts % MATRICES], whats[i / experts / MATRICES]);
+        wf_expect_find(b, layer, name);
+    }
+}
+
+/* The share of rows or columns of one expert that a rank has. */
+static enum wf_status expert_share(struct wf_expect_builder *b, uint64_t size, uint64_t *first_out,
+                                   uint64_t *count_out)
+{
+    *first_out = 0;
+    *count_out = size;
+    if (b->place.ep > 1) {
+        return WF_OK;
+    }
+    enum wf_status status = wf_expect_divide(b, size, "an expert's intermediate size", count_out);
+    *first_out = b->place.tp_rank * *count_out;
+    return status;
+}
+
+/* A rank's rows of a slot's gate and up (`what`: weight or bias), below what is there. */
+static enum wf_status put_pair(struct wf_expect_builder *b, const char *layer,
+                               const struct experts *of, uint64_t slot, const char *what,
+                               uint32_t tensor)
+{
+    uint32_t params[2] = {0, 0};
+    uint64_t first = 0, count = 0;
+    enum wf_status status = need_matrix(b, layer, of, slot, GATE, what, &params[0]);
+    if (status == WF_OK) {
+        status = need_matrix(b, layer, of, slot, UP, what, &params[1]);
+    }
+    if (status == WF_OK) {
+        status = expert_share(b, wf_expect_rows(b, params[0]), &first, &count);
+    }
+    if (status == WF_OK && b->class->alternates) {
+        return wf_expect_put_alternating(b, tensor, params, first, count);
+    }
+    for (int i = 0; i < 2 && status == WF_OK; i++) {
+        status = wf_expect_put(b, tensor, params[i], first, count, 0);
+    }
+    return status;
+}
+
+static enum wf_status put_down(struct wf_expect_builder *b, const char *layer,
+                               const struct experts *of, uint64_t slot, uint32_t tensor)
+{
+    uint32_t param = 0;
+    uint64_t first = 0, count = 0;
+    enum wf_status status = need_matrix(b, layer, of, slot, DOWN, "weight", &param);
+    if (status == WF_OK) {
+        status = expert_share(b, wf_expect_columns(b, param), &first, &count);
+    }
+    if (status != WF_OK) {
+        return status;
+    }
+    b->expect->tensors[tensor].columns = count;
+    return wf_expect_put(b, tensor, param, 0, wf_expect_rows(b, param), first);
+}
+
+/* w13: of each slot here its expert's gate and up; w2: down. */
+static enum wf_status add_experts(struct wf_expect_builder *b, const char *layer,
+                                  const struct experts *of)
+{
+    uint32_t w13 = 0, w2 = 0;
+    enum wf_status status =
+        add_tensor(b, layer, of, "w13_weight", wf_model_size(b->model, "H"), &w13);
+    if (status == WF_OK) { /* its columns are those of the experts */
+        status = add_tensor(b, layer, of, "w2_weight", 0, &w2);
+    }
+    for (uint64_t i = 0; status == WF_OK && i < of->count; i++) {
+        status = put_pair(b, layer, of, of->first + i, "weight", w13);
+        if (status == WF_OK) {
+            status = put_down(b, layer, of, of->first + i, w2);
+        }
+    }
+    return status;
+}
+
+static enum wf_status add_biases(struct wf_expect_builder *b, const char *layer,
+                                 const struct experts *of)
+{
+    bool sums = b->place.ep > 1 || b->place.tp_rank == 0; /* else zeros */
+    uint32_t w13 = 0, w2 = 0;
+    enum wf_status status =
+        add_tensor(b, layer, of, b->place.sglang ? "w13_weight_bias" : "w13_bias", 1, &w13);
+    if (status == WF_OK) {
+        status = add_tensor(b, layer, of, b->place.sglang ? "w2_weight_bias" : "w2_bias", 1, &w2);
+    }
+    for (uint64_t i = 0; status == WF_OK && i < of->count; i++) {
+        uint32_t param = 0;
+        status = put_pair(b, layer, of, of->first + i, "bias", w13);
+        if (status == WF_OK) {
+            status = need_matrix(b, layer, of, of->first + i, DOWN, "bias", &param);
+        }
+        if (status == WF_OK && sums) {
+            status = wf_expect_put(b, w2, param, 0, wf_expect_rows(b, param), 0);
+        }
+    }
+    if (status == WF_OK) {
+        b->expect->tensors[w2].rows = of->count * wf_model_size(b->model, "H");
+    }
+    return status;
+}
+
+enum wf_status wf_expect_mlp(struct wf_expect_builder *b, const char *layer, const char *dir)
+{
+    char gate[WF_NAME_MAX], up[WF_NAME_MAX], live[WF_NAME_MAX];
+    static const char *const whats[] = {"weight", "bias"};
+    enum wf_status status = WF_OK;
+    for (int i = 0; status == WF_OK && i < 2; i++) {
+        snprintf(gate, sizeof gate, "%sgate_proj.%s", dir, whats[i]);
+        snprintf(up, sizeof up, "%sup_proj.%s", dir, whats[i]);
+        snprintf(live, sizeof live, "%sgate_up_proj.%s", dir, whats[i]);
+        if (i == 0 || wf_expect_find(b, layer, gate) != WF_NONE) {
+            status = wf_expect_add_rows(b, layer, (const char *const[]){gate, up, NULL}, live);
+        }
+    }
+    snprintf(live, sizeof live, "%sdown_proj", dir);
+    return status == WF_OK ? wf_expect_add_columns(b, layer, live, live) : status;
+}
+
+enum wf_status wf_expect_moe(struct wf_expect_builder *b, const char *layer)
+{
+    static const char *const whole[] = {
+        "mlp.gate.weight", "mlp.gate.e_score_correction_bias", "mlp.router.weight",
+        "mlp.router.bias", "block_sparse_moe.gate.weight",     "mlp.shared_expert_gate.weight"};
+    static const char *const shared[] = {"mlp.shared_experts.", "mlp.shared_expert."};
+    const struct experts of = experts_of(b, layer);
+    if (b->place.ep > 0 && of.slots % b->place.ep != 0) {
+        return wf_error_set(b->error, WF_UNSUPPORTED,
+                            "the element check knows equal shares of experts only, not %" PRIu64
+                            " over %u",
+                            of.slots, b->place.ep);
+    }
+    ask_for_all(b, layer, &of);
+    enum wf_status status = add_experts(b, layer, &of);
+    if (status == WF_OK && b->class->alternates) {
+        status = add_biases(b, layer, &of);
+    }
+    for (size_t i = 0; status == WF_OK && i < sizeof whole / sizeof whole[0]; i++) {
+        status = wf_expect_add_whole(b, layer, whole[i], whole[i]);
+    }
+    for (size_t i = 0; status == WF_OK && i < 2; i++) {
+        char name[WF_NAME_MAX];
+        snprintf(name, sizeof name, "%sgate_proj.weight", shared[i]);
+        if (wf_expect_find(b, layer, name) != WF_NONE) {
+            status = wf_expect_mlp(b, layer, shared[i]);
+        }
+    }
+    return status;
+}
