@@ -53,6 +53,27 @@ def case_absorbed():
     commits(tiny("deepseek-v3"), "megatron:tp=2,ep=2,etp=1,vocab_div=1", "sglang:tp=2", "vllm:tp=2,pp=2")
 
 
+def case_vision():
+    """A vision tower, cut and whole, and experts that the checkpoint holds transposed, in one tensor."""
+    commits(tiny("qwen3-vl-moe"), "fsdp:dp=2", "vllm:tp=2", "vllm:vision=data,tp=2", "sglang:tp=2")
+
+
+def case_sinks():
+    """gpt-oss: sinks, biases, rows of gate and up in turn."""
+    commits(tiny("gpt-oss"), "megatron:tp=2,ep=2,etp=1", "vllm:tp=2", "sglang:tp=4", mode="in_place")
+
+
+def case_stages():
+    """Stages of SGLang: the last one's head is a copy of the embedding; heads on all of them."""
+    commits(QWEN, "megatron:tp=2,pp=2", "sglang:tp=2,pp=2", "vllm:pp=2")
+    commits(tiny("qwen3-moe"), "fsdp:dp=2", "sglang:pp=2")
+
+
+def case_gemma():
+    """Four norms a layer, and an embedding that SGLang keeps whole."""
+    commits(tiny("gemma3"), "megatron:tp=2", "vllm:tp=2", "sglang:tp=2")
+
+
 def derives(model, train, spec, run_extra, mode="staged"):
     """What an engine derives is checked too: right, and stale when nobody makes it anew."""
     for skip in (False, True):

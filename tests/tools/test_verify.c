@@ -288,17 +288,19 @@ Test(verify, refusals)
     fixture_close(&fixture);
 }
 
-Test(verify, stages_split_as_vllm_splits_them)
+Test(verify, stages_split_as_the_engines_split_them)
 {
-    /* Layers of each stage, from functions of vLLM that were run. */
+    /* Layers of each stage, from functions of vLLM and SGLang that were run. */
     static const struct {
+        bool sglang;
         uint32_t pp;
         uint64_t layers, expected[8];
     } splits[] = {
-        {2, 61, {31, 30}},         {3, 61, {20, 21, 20}},
-        {4, 61, {15, 15, 16, 15}}, {8, 61, {7, 7, 8, 8, 8, 8, 8, 7}},
-        {5, 36, {7, 7, 7, 8, 7}},  {7, 48, {7, 7, 7, 7, 7, 7, 6}},
-        {3, 80, {27, 27, 26}},     {3, 28, {9, 10, 9}},
+        {false, 2, 61, {31, 30}},         {false, 3, 61, {20, 21, 20}},
+        {false, 4, 61, {15, 15, 16, 15}}, {false, 8, 61, {7, 7, 8, 8, 8, 8, 8, 7}},
+        {false, 5, 36, {7, 7, 7, 8, 7}},  {false, 7, 48, {7, 7, 7, 7, 7, 7, 6}},
+        {false, 3, 80, {27, 27, 26}},     {false, 3, 28, {9, 10, 9}},
+        {true, 4, 61, {15, 15, 15, 16}},  {true, 2, 3, {1, 2}},
     };
     struct wf_model *tiny = folder_model("tiny-qwen3.json");
     for (size_t i = 0; i < sizeof splits / sizeof splits[0]; i++) {
@@ -311,7 +313,8 @@ Test(verify, stages_split_as_vllm_splits_them)
         }
         for (uint32_t stage = 0; stage < splits[i].pp; stage++) {
             struct wf_verify *verify = NULL;
-            struct wf_verify_place place = {.tp = 1, .pp = splits[i].pp, .pp_rank = stage};
+            struct wf_verify_place place = {
+                .tp = 1, .pp = splits[i].pp, .pp_rank = stage, .sglang = splits[i].sglang};
             uint64_t layers = 0;
             cr_assert_eq(wf_verify_open(&nothing, model, &place, &verify, NULL), WF_OK);
             for (uint32_t t = 0; t < wf_verify_tensor_count(verify); t++) {
