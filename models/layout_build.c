@@ -159,6 +159,16 @@ static uint32_t intern(struct wf_build *build, const struct wf_nest *nest)
     return layout->form_count++;
 }
 
+void wf_build_form(struct wf_build *build, const struct wf_nest *nest)
+{
+    struct wf_nest normal = *nest;
+    uint64_t elements = 0;
+    wf_nest_normalise(&normal);
+    if (!build->failed && !wf_nest_is_run(&normal, &elements)) {
+        intern(build, &normal);
+    }
+}
+
 static void add_piece(struct wf_build *build, struct wf_piece piece, const struct wf_nest *nest)
 {
     if (!MAKE_ROOM(build, piece, pieces)) {
@@ -263,10 +273,12 @@ static enum wf_status check_names(const struct wf_layout *layout, const uint32_t
     for (uint32_t i = 1; i < count; i++) {
         const char *name = name_at(layout, sorted[i]);
         if (strcmp(name_at(layout, sorted[i - 1]), name) == 0) {
-            return wf_error_set(error, WF_INVALID,
-                                "%s: two tensors, or a tensor and a second name, are called so; "
-                                "expected one: look which rows of the engine or the family give it",
-                                name);
+            return wf_error_set(
+                error, WF_INVALID,
+                "%s: two tensors, or a tensor and a second name, are called so; "
+                "expected one: look which rows of the engine or the family, or which "
+                "entries of the manifest, give it",
+                name);
         }
     }
     return WF_OK;

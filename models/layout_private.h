@@ -34,6 +34,8 @@ void wf_build_tensor(struct wf_build *build, const char *name, enum wf_dtype dty
 /* Dimensions of the newest tensor by falling stride, where memory does not follow its shape. */
 void wf_build_order(struct wf_build *build, const uint32_t *order);
 void wf_build_alias(struct wf_build *build, const char *name, uint32_t tensor);
+/* A form before any piece has it, unless it is a run: their order counts for the hash. */
+void wf_build_form(struct wf_build *build, const struct wf_nest *nest);
 /* A piece of the newest tensor. */
 void wf_build_piece(struct wf_build *build, uint32_t param, const struct wf_nest *nest,
                     enum wf_value_rule value);
