@@ -152,4 +152,7 @@ WF_PART(receiver)
 WF_PART(validator)
 #undef WF_PART
 
+/* What the rank's memory is at this moment, for the Sender to tell observers. */
+void wf_meta_client_held(const struct wf_meta_client *client, struct wf_frame_held *held_out);
+
 #endif

@@ -233,6 +233,19 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
     F(LIST, engines, status_engine, WF_ENGINES_MAX) F(LIST, ranks, status_rank, WF_RANKS_MAX)   \
     F(LIST, rounds, status_round, WF_STATUS_ROUNDS) /* oldest first; one may be going on */     \
     F(LIST, waits, status_wait, WF_STATUS_WAITS)
+/* An observer wants to see what ranks hold (docs/protocol.md, "Looking at live weights"). To the
+ * server, with nothing but the protocol's versions: answered by PLACEMENTs and MEMBERS, or REFUSED
+ * (AGAIN) while there is no plan. To a rank, as which it must know it: the first is answered by
+ * PEER_PLACES and PEER_REGIONs for each slot, each by HELD. */
+#define WF_FIELDS_look(F)                                                       \
+    F(U64, proto_min, 255) F(U64, proto_max, 255) F(TEXT, job, WF_JOB_NAME_MAX) \
+    F(U64, side, 1) F(U64, rank, WF_RANKS_MAX) F(U64, incarnation, UINT64_MAX)  \
+    F(TEXT, transports, 256)
+/* What the rank's memory is now: `version`, in `slot`, by `layout`; or no version, and why. Two
+ * HELDs with one version and one number of `writes` say that nothing was written in between. */
+#define WF_FIELDS_held(F)                                                         \
+    F(VERSION, version, 0) F(U64, writes, UINT64_MAX) F(U64, slot, 1)             \
+    F(HASH, layout, 0) F(TEXT, why, WF_REASON_MAX) /* the rest of a sentence */
 /* Which expert each slot of an engine holds, layer by layer; without layers: by its recipe's rule
  * again. From an infer rank, before JOINED and whenever it changes: `layout` is its own by this
  * table, and it votes no in rounds of plans with another one. From the server, before MEMBERS: that
@@ -277,6 +290,7 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
     X(resumed, 19) X(abort, 20) X(aborted, 21) X(released, 22) X(round_aborted, 23) X(note, 24) \
     X(plan_report, 25) X(round_report, 26) X(progress, 27) X(leave, 28) X(joined, 29)           \
     X(told, 30) X(prove, 31) X(proven, 32) X(permit, 33) X(stored, 34) X(placement, 35)         \
+    X(look, 37) X(held, 38)                                                                     \
     X(peer_hello, 40) X(peer_region, 41) X(peer_places, 42) X(grant_request, 43)                \
     X(grant, 44) X(digest_request, 45) X(digest, 46) X(chunks_request, 47) X(chunks, 48)        \
     X(peer_refused, 49) X(presence, 60) X(status_request, 70) X(status, 71)

@@ -110,6 +110,7 @@ static void read_when_planned(struct wf_meta_client *client)
     client->busy = WF_RECEIVER_READING;
     if (is_in_place(client)) {
         client->writing = true;
+        client->writes[0]++;
         client->untouched = client->live;
         client->live = (struct wf_version){0};
     }
@@ -215,6 +216,7 @@ static void answer_flipped(struct wf_meta_client *client, uint64_t flip_ns)
 static void start_flip(struct wf_meta_client *client)
 {
     client->busy = WF_RECEIVER_FLIPPING;
+    client->writes[0]++;
     client->flip_started_ns = wf_client_now(client);
     wf_client_local(client, receiver(client), WF_LOCAL_FLIP, &client->round, 0, 0);
 }

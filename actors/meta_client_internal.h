@@ -111,6 +111,7 @@ struct wf_meta_client {
     uint32_t round_member_count;
     struct wf_version live, committed;
     struct wf_round_key aborted;
+    uint64_t writes[WF_SLOTS]; /* times that live memory, or a slot, may have begun to change */
 
     /* --- infer */
     enum wf_receiver_busy busy;

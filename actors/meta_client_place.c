@@ -122,6 +122,7 @@ static enum wf_status change_table(struct wf_meta_client *client, struct wf_tabl
     wf_client_fill_drop(client);
     client->moved = client->moved || (!wf_version_is_none(client->live) &&
                                       !wf_hash_equal(layout->hash, rank->layout->hash));
+    client->writes[0]++;
     keep_before(rank);
     rank->layout = layout;
     wf_table_release(rank->table);

@@ -97,6 +97,7 @@ static enum wf_status publish_snapshot(struct wf_meta_client *client, struct wf_
     }
     struct wf_client_slot *slot = &client->slots[at];
     *slot = (struct wf_client_slot){.state = WF_SLOT_COPYING, .version = version};
+    client->writes[at]++;
     snprintf(slot->label, sizeof slot->label, "%s", label);
     const struct wf_round_key key = {.term = client->term, .models = 1, .version = version};
     wf_client_local(client, sender(client), WF_LOCAL_SNAPSHOT, &key, (uint64_t)at, 0);
@@ -251,6 +252,7 @@ static bool end_hold(struct wf_meta_client *client, struct wf_version version)
         return false;
     }
     client->state = client->idle ? WF_TRAINER_DONE : WF_TRAINER_TRAIN;
+    client->writes[0] += !client->idle;
     return true;
 }
 
@@ -321,6 +323,7 @@ static void on_generation(struct wf_meta_client *client,
     client->published = told.version;
     client->state = WF_TRAINER_TRAIN;
     client->idle = false;
+    client->writes[0]++;
     wf_client_revoke(client);
     for (int i = 0; i < WF_SLOTS; i++) {
         if (client->slots[i].state != WF_SLOT_COPYING) {

@@ -159,6 +159,8 @@ static void on_frame(struct wf_meta_server *server, const struct wf_wire_msg *wi
             wf_server_on_hello(server, conn, &frame);
         } else if (conn->kind == WF_CONN_OBSERVER && frame.type == WF_FRAME_status_request) {
             wf_server_on_status_request(server, conn, &frame.status_request);
+        } else if (conn->kind == WF_CONN_OBSERVER && frame.type == WF_FRAME_look) {
+            wf_server_on_look(server, conn);
         } else if (conn->kind == WF_CONN_RANK) {
             expected = on_rank_frame(server, conn->rank, &frame);
         } else {

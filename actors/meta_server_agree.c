@@ -45,10 +45,25 @@ const struct wf_payload *wf_server_send_members(struct wf_meta_server *server,
                                                 const struct wf_server_rank *rank)
 {
     struct wf_payload *payload = members_frame(server);
-    if (payload != NULL && rank->conn != 0 && wf_server_send_placements(server, rank)) {
+    if (payload != NULL && rank->conn != 0 && wf_server_send_placements(server, rank->conn)) {
         server->env->ops->send_shared(server->env, rank->conn, payload);
     }
     return payload;
+}
+
+void wf_server_on_look(struct wf_meta_server *server, struct wf_server_conn *conn)
+{
+    if (server->members_epoch == 0) {
+        struct wf_frame_refused refused = {.status = WF_AGAIN};
+        snprintf(refused.text, sizeof refused.text,
+                 "not all ranks of the job have joined yet: nobody knows who holds what");
+        wf_server_send_on(server, conn->id, WF_FRAME_refused, &refused);
+        return;
+    }
+    struct wf_payload *payload = members_frame(server);
+    if (payload != NULL && wf_server_send_placements(server, conn->id)) {
+        wf_server_send_observer(server, conn, payload);
+    }
 }
 
 /* A job starts when everybody has joined; who has not by then ends it. */

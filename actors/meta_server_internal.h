@@ -367,7 +367,7 @@ bool wf_server_place_moves(const struct wf_meta_server *server,
 /* With MEMBERS, of the same moment. False: the server ends. */
 bool wf_server_make_placements(struct wf_meta_server *server);
 /* Before MEMBERS. False: not all could be sent. */
-bool wf_server_send_placements(struct wf_meta_server *server, const struct wf_server_rank *rank);
+bool wf_server_send_placements(struct wf_meta_server *server, uint64_t conn);
 void wf_server_place_fini(struct wf_meta_server *server);
 
 /* --- meta_server_agree.c -----------------------------------------------------------------------
@@ -384,6 +384,8 @@ void wf_server_on_told(struct wf_meta_server *server, struct wf_server_rank *ran
 bool wf_server_agree(struct wf_meta_server *server);
 /* IDLE, then: begins generations. True: the train side is complete. */
 bool wf_server_may_publish(struct wf_meta_server *server);
+/* An observer asks who holds what. */
+void wf_server_on_look(struct wf_meta_server *server, struct wf_server_conn *conn);
 /* What was sent, or NULL. */
 const struct wf_payload *wf_server_send_members(struct wf_meta_server *server,
                                                 const struct wf_server_rank *rank);

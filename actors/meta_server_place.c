@@ -198,12 +198,12 @@ bool wf_server_make_placements(struct wf_meta_server *server)
     return true;
 }
 
-bool wf_server_send_placements(struct wf_meta_server *server, const struct wf_server_rank *rank)
+bool wf_server_send_placements(struct wf_meta_server *server, uint64_t conn)
 {
     for (uint32_t e = 0; e < server->options.engines; e++) {
         const struct wf_server_shared *made = &server->engines[e].placement_frame;
         if (made->payload != NULL && made->of == server->members_epoch &&
-            server->env->ops->send_shared(server->env, rank->conn, made->payload) != WF_OK) {
+            server->env->ops->send_shared(server->env, conn, made->payload) != WF_OK) {
             return false; /* its queue is full: the list of members would be wrong without it */
         }
     }

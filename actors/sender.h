@@ -7,6 +7,7 @@
  *
  *   CHALLENGED --peer_hello--> WAITING (no plan yet that knows this incarnation of the reader)
  *              --plan fits---> AGREED: places and regions were sent; requests are answered
+ *   CHALLENGED --look--> LOOKING: an observer's, of no round (sender_look.c)
  *
  * A request that cannot be answered yet (grant before GRANT of its key, digest before it is
  * computed) waits under a timer that has a name; a request for an older round is refused.
@@ -27,10 +28,12 @@ enum {
     SENDER_PEERS_MAX = 8192,     /* connections from readers */
     SENDER_CHUNKS_FRAME = 32768, /* chunk digests in one frame */
     SENDER_COPY_BYTES = 8 << 20, /* of one snapshot job */
+    SENDER_LOOKERS_MAX = 4,      /* observers that look at live memory */
 };
+#define SENDER_LOOK_NS UINT64_C(300000000000) /* of an observer's silence, at most */
 
 enum { SENDER_ADDRESS_TEXT = 64 };
-enum peer_state { PEER_CHALLENGED, PEER_WAITING, PEER_AGREED };
+enum peer_state { PEER_CHALLENGED, PEER_WAITING, PEER_AGREED, PEER_LOOKING };
 
 struct sender_peer {
     struct sender_peer *next; /* in its bucket */
@@ -42,7 +45,7 @@ struct sender_peer {
     char address[SENDER_ADDRESS_TEXT]; /* the other end's, for the log */
     struct wf_frame_peer_hello hello;  /* WAITING, AGREED */
     const struct wf_edge *edge;        /* AGREED: of the sender's plan */
-    uint32_t transport;                /* AGREED: index of the rank's */
+    uint32_t transport;                /* AGREED, LOOKING: index of the rank's */
     struct wf_timer timer;             /* the wait for a hello, for a plan, or for what is asked */
     bool asks_grant, asks_digest, asks_chunks;
     struct wf_round_key key; /* of what is asked */
@@ -93,7 +96,7 @@ struct wf_sender {
     uint32_t listener_count;
     bool closing;
     struct sender_peer *peers[SENDER_BUCKETS]; /* by connection */
-    uint32_t peer_count;
+    uint32_t peer_count, looker_count;         /* lookers: of them */
     struct sender_slot slots[SENDER_SLOTS];
 
     struct wf_agreed *agreed, *next_agreed; /* next: waits until no digest job reads `agreed` */
@@ -133,6 +136,23 @@ void sender_peers_drop(struct wf_sender *sender); /* all of them */
 void sender_peers_replan(struct wf_sender *sender);
 /* Answers what can be answered now, refuses what never can. */
 void sender_peers_answer(struct wf_sender *sender);
+/* False: the peer was dropped, because its connection does not take frames any more. */
+bool sender_peer_send(struct sender_peer *peer, enum wf_frame_type type, const void *fields,
+                      int fd);
+/* Says why and drops it. */
+void sender_peer_refuse(struct sender_peer *peer, enum wf_status status, const char *text);
+/* Drops it, with that name, unless something else is waited for by then. */
+void sender_peer_wait(struct sender_peer *peer, const char *name, uint64_t timeout_ns);
+/* The first of `transports` that this rank has and that can offer what it has; `who` can read by
+ * them. */
+enum wf_status sender_peer_choose(struct sender_peer *peer, const char *transports, const char *who,
+                                  struct wf_error *error);
+/* Places and regions of all slots, by that transport. False: the peer is gone. */
+bool sender_peer_send_slots(struct sender_peer *peer);
+
+/* sender_look.c. The peer may be gone afterwards. */
+void sender_look_begin(struct sender_peer *peer, const struct wf_frame_look *look);
+void sender_look_again(struct sender_peer *peer);
 
 /* sender_slots.c: where the bytes are. */
 /* A slot's handles by the rank's index-th transport, for a reader that descriptors can or cannot

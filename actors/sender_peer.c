@@ -28,14 +28,14 @@ static void drop(struct sender_peer *peer)
     }
     *link = peer->next;
     sender->peer_count--;
+    sender->looker_count -= peer->state == PEER_LOOKING;
     wf_timer_cancel(sender->rank->loop, &peer->timer);
     struct wf_env *env = env_of(sender);
     env->ops->close(env, peer->conn);
     free(peer);
 }
 
-/* False: the peer was dropped, because its connection does not take frames any more. */
-static bool send(struct sender_peer *peer, enum wf_frame_type type, const void *fields, int fd)
+bool sender_peer_send(struct sender_peer *peer, enum wf_frame_type type, const void *fields, int fd)
 {
     enum wf_status status = wf_frame_send(env_of(peer->sender), peer->conn, type, fields, fd);
     if (status != WF_OK) {
@@ -48,17 +48,17 @@ static bool refuse(struct sender_peer *peer, enum wf_status status, const char *
 {
     struct wf_frame_peer_refused frame = {.round = peer->key, .status = status};
     snprintf(frame.text, sizeof frame.text, "%s", text);
-    return send(peer, WF_FRAME_peer_refused, &frame, -1);
+    return sender_peer_send(peer, WF_FRAME_peer_refused, &frame, -1);
 }
 
-static void refuse_and_drop(struct sender_peer *peer, enum wf_status status, const char *text)
+void sender_peer_refuse(struct sender_peer *peer, enum wf_status status, const char *text)
 {
     if (refuse(peer, status, text)) {
         drop(peer);
     }
 }
 
-static void wait_for(struct sender_peer *peer, const char *name, uint64_t timeout_ns)
+void sender_peer_wait(struct sender_peer *peer, const char *name, uint64_t timeout_ns)
 {
     struct wf_loop *loop = peer->sender->rank->loop;
     peer->timer.name = name;
@@ -73,7 +73,7 @@ static void waited_too_long(struct wf_timer *timer)
              wf_side_name(peer->sender->rank->options.side), peer->sender->rank->options.rank,
              timer->name);
     if (peer->state != PEER_AGREED) {
-        refuse_and_drop(peer, WF_TIMED_OUT, text);
+        sender_peer_refuse(peer, WF_TIMED_OUT, text);
         return;
     }
     peer->asks_grant = peer->asks_digest = peer->asks_chunks = false;
@@ -117,7 +117,7 @@ void sender_peer_opened(struct wf_sender *sender, const struct wf_wire_msg *msg)
         peer->is_unix = peer->is_unix ||
                         (sender->listeners[i].id == msg->listener && sender->listeners[i].is_unix);
     }
-    wait_for(peer, "the reader's hello", sender->rank->options.timeouts.connect_ns);
+    sender_peer_wait(peer, "the reader's hello", sender->rank->options.timeouts.connect_ns);
     snprintf(peer->address, sizeof peer->address, "%.*s", SENDER_ADDRESS_TEXT - 1, msg->text);
     wf_handshake_open(&peer->handshake, env, peer->conn, &sender->rank->token, 0);
 }
@@ -239,7 +239,8 @@ static uint64_t slot_count(const struct wf_sender *sender)
     return count;
 }
 
-static void send_slot(struct sender_peer *peer, uint64_t index)
+/* False: the peer is gone. */
+static bool send_slot(struct sender_peer *peer, uint64_t index)
 {
     struct wf_sender *sender = peer->sender;
     const struct sender_slot *slot = &sender->slots[index];
@@ -248,9 +249,9 @@ static void send_slot(struct sender_peer *peer, uint64_t index)
                                           .places = slot->places,
                                           .places_count =
                                               wf_rank_source(sender->rank)->tensor_count};
-    bool open = send(peer, WF_FRAME_peer_places, &places, -1);
+    bool open = sender_peer_send(peer, WF_FRAME_peer_places, &places, -1);
     if (!open) {
-        return; /* the peer is gone */
+        return false;
     }
     struct wf_error error;
     const struct wf_handle *handles =
@@ -265,8 +266,18 @@ static void send_slot(struct sender_peer *peer, uint64_t index)
                                               .last = i + 1 == slot->region_count};
         snprintf(region.transport, sizeof region.transport, "%s", name);
         memcpy(region.handle, handles[i].bytes, handles[i].len);
-        open = send(peer, WF_FRAME_peer_region, &region, handles[i].fd);
+        open = sender_peer_send(peer, WF_FRAME_peer_region, &region, handles[i].fd);
     }
+    return open;
+}
+
+bool sender_peer_send_slots(struct sender_peer *peer)
+{
+    bool open = true;
+    for (uint64_t i = 0; i < SENDER_SLOTS && open; i++) {
+        open = peer->sender->slots[i].region_count == 0 || send_slot(peer, i);
+    }
+    return open;
 }
 
 /* Can this rank's index-th transport offer all its slots to the reader? */
@@ -282,13 +293,13 @@ static bool can_offer(struct sender_peer *peer, uint32_t index, struct wf_error 
     return true;
 }
 
-/* The first of the reader's transports that this rank has and that can offer what it has. */
-static enum wf_status choose_transport(struct sender_peer *peer, struct wf_error *error)
+enum wf_status sender_peer_choose(struct sender_peer *peer, const char *transports, const char *who,
+                                  struct wf_error *error)
 {
     const struct wf_rank_options *options = &peer->sender->rank->options;
     struct wf_error refusal = {.text = ""};
     char ours[WF_TRANSPORT_NAMES_MAX] = "";
-    for (const char *list = peer->hello.transports; *list != '\0';) {
+    for (const char *list = transports; *list != '\0';) {
         size_t len = strcspn(list, " ");
         for (uint32_t i = 0; i < options->transport_count; i++) {
             const char *name = options->transports[i]->ops->name;
@@ -306,10 +317,9 @@ static enum wf_status choose_transport(struct sender_peer *peer, struct wf_error
                  options->transports[i]->ops->name);
     }
     return wf_error_set(error, WF_UNSUPPORTED,
-                        "infer rank %llu can read by: %s; %s rank %u offers: %s%s%.250s; give "
-                        "both the same transport.prefer",
-                        (unsigned long long)peer->hello.rank, peer->hello.transports,
-                        wf_side_name(options->side), options->rank, ours,
+                        "%s can read by: %s; %s rank %u offers: %s%s%.250s; give both the same "
+                        "transport.prefer",
+                        who, transports, wf_side_name(options->side), options->rank, ours,
                         refusal.text[0] != '\0' ? "; " : "", refusal.text);
 }
 
@@ -324,21 +334,18 @@ static void agree(struct sender_peer *peer)
         return;
     }
     if (status == WF_OK) {
-        status = choose_transport(peer, &error);
+        char who[32];
+        snprintf(who, sizeof who, "infer rank %llu", (unsigned long long)peer->hello.rank);
+        status = sender_peer_choose(peer, peer->hello.transports, who, &error);
     }
     if (status != WF_OK) {
-        refuse_and_drop(peer, status, error.text);
+        sender_peer_refuse(peer, status, error.text);
         return;
     }
     wf_timer_cancel(sender->rank->loop, &peer->timer);
     peer->edge = edge;
     peer->state = PEER_AGREED;
-    uint64_t conn = peer->conn;
-    for (uint64_t i = 0; i < SENDER_SLOTS; i++) {
-        if (sender->slots[i].region_count > 0 && find_peer(sender, conn) != NULL) {
-            send_slot(peer, i);
-        }
-    }
+    sender_peer_send_slots(peer);
 }
 
 static void take_hello(struct sender_peer *peer, const struct wf_frame_peer_hello *hello)
@@ -346,12 +353,13 @@ static void take_hello(struct sender_peer *peer, const struct wf_frame_peer_hell
     struct wf_error error;
     enum wf_status status = check_identity(peer->sender, &peer->handshake.prove, hello, &error);
     if (status != WF_OK) {
-        refuse_and_drop(peer, status, error.text);
+        sender_peer_refuse(peer, status, error.text);
         return;
     }
     peer->hello = *hello;
     peer->state = PEER_WAITING;
-    wait_for(peer, "a plan that knows the reader", peer->sender->rank->options.timeouts.plan_ns);
+    sender_peer_wait(peer, "a plan that knows the reader",
+                     peer->sender->rank->options.timeouts.plan_ns);
     agree(peer);
 }
 
@@ -409,7 +417,7 @@ static bool send_chunks(struct sender_peer *peer, const struct sender_digests *s
     }
     struct wf_frame_chunks frame = {
         .round = peer->key, .chunks = list, .chunks_count = count, .last = count == left};
-    bool open = send(peer, WF_FRAME_chunks, &frame, -1);
+    bool open = sender_peer_send(peer, WF_FRAME_chunks, &frame, -1);
     free(list);
     return open;
 }
@@ -443,7 +451,7 @@ static bool answer(struct sender_peer *peer)
         peer->asks_grant = false;
         struct wf_frame_grant grant = {
             .round = peer->key, .slot = sender->slot, .prepare_ns = sender->prepare_ns};
-        open = send(peer, WF_FRAME_grant, &grant, -1);
+        open = sender_peer_send(peer, WF_FRAME_grant, &grant, -1);
     }
     const struct sender_digests *set =
         open && sender->digested ? sender_digest_find(sender, peer->edge) : NULL;
@@ -451,7 +459,7 @@ static bool answer(struct sender_peer *peer)
         peer->asks_digest = false;
         struct wf_frame_digest digest = {
             .round = peer->key, .chunks = wf_digests_count(set->digests), .sum = set->sum};
-        open = send(peer, WF_FRAME_digest, &digest, -1);
+        open = sender_peer_send(peer, WF_FRAME_digest, &digest, -1);
     }
     if (set != NULL && open && peer->asks_chunks) {
         peer->asks_chunks = false;
@@ -484,8 +492,8 @@ static void take_request(struct sender_peer *peer, const struct wf_round_key *ke
     peer->key = *key;
     *asks = true;
     if (!wf_timer_is_armed(&peer->timer)) {
-        wait_for(peer, "the round that the reader asks for",
-                 peer->sender->rank->options.timeouts.round_ns);
+        sender_peer_wait(peer, "the round that the reader asks for",
+                         peer->sender->rank->options.timeouts.round_ns);
     }
     answer(peer);
 }
@@ -494,6 +502,14 @@ static void take_frame(struct sender_peer *peer, const struct wf_frame *frame)
 {
     if (peer->state == PEER_CHALLENGED && frame->type == WF_FRAME_peer_hello) {
         take_hello(peer, &frame->peer_hello);
+        return;
+    }
+    if (frame->type == WF_FRAME_look && peer->state == PEER_CHALLENGED) {
+        sender_look_begin(peer, &frame->look);
+        return;
+    }
+    if (frame->type == WF_FRAME_look && peer->state == PEER_LOOKING) {
+        sender_look_again(peer);
         return;
     }
     if (peer->state == PEER_AGREED) {
@@ -515,7 +531,7 @@ static void take_frame(struct sender_peer *peer, const struct wf_frame *frame)
     }
     char text[WF_REASON_MAX];
     snprintf(text, sizeof text, "a %s frame cannot come now", wf_frame_name(frame->type));
-    refuse_and_drop(peer, WF_PROTOCOL, text);
+    sender_peer_refuse(peer, WF_PROTOCOL, text);
 }
 
 void sender_peer_frame(struct wf_sender *sender, const struct wf_wire_msg *msg)
@@ -532,12 +548,12 @@ void sender_peer_frame(struct wf_sender *sender, const struct wf_wire_msg *msg)
             sender->rank->options.job, WF_CHANNEL_PEER, msg->bytes, msg->len_bytes, &error);
         if (status != WF_OK) {
             wf_refusals_log(&sender->refusals, sender->rank->loop, peer->address, error.text);
-            refuse_and_drop(peer, status, error.text);
+            sender_peer_refuse(peer, status, error.text);
         }
         return;
     }
     if (wf_frame_decode(msg->bytes, msg->len_bytes, &frame, &error) != WF_OK) {
-        refuse_and_drop(peer, WF_PROTOCOL, error.text);
+        sender_peer_refuse(peer, WF_PROTOCOL, error.text);
         return;
     }
     take_frame(peer, &frame);

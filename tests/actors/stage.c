@@ -21,6 +21,11 @@ struct wf_actor *wf_meta_client_actor(struct wf_meta_client *client)
     return &client->actor;
 }
 
+void wf_meta_client_held(const struct wf_meta_client *client, struct wf_frame_held *held_out)
+{
+    *held_out = client->held;
+}
+
 static enum wf_verdict keep_answer(struct wf_actor *self, struct wf_msg *msg)
 {
     struct wf_meta_client *client = WF_CONTAINER(self, struct wf_meta_client, actor);

@@ -15,6 +15,7 @@ struct wf_meta_client {
     struct wf_actor actor;
     struct wf_local_msg *answers[STAGE_ANSWERS_MAX]; /* oldest first; owned */
     uint32_t answer_count;
+    struct wf_frame_held held; /* what it says its memory is */
 };
 
 struct stage_rank {
