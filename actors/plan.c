@@ -17,6 +17,8 @@ struct wf_hash wf_plan_input_hash(const struct wf_plan_input *input)
     wf_hasher_u64(&hasher, WF_PLANNER_VERSION);
     wf_hasher_u64(&hasher, input->model->hash.high);
     wf_hasher_u64(&hasher, input->model->hash.low);
+    wf_hasher_u64(&hasher, input->policy.cast_bytes_max);
+    wf_hasher_u64(&hasher, input->policy.near_maps);
     wf_hasher_u64(&hasher, input->member_count);
     for (uint32_t m = 0; m < input->member_count; m++) {
         const struct wf_plan_member *member = &input->members[m];
@@ -76,7 +78,8 @@ static enum wf_status build_steps(struct wf_plan_build *build, struct wf_plan *p
     plan->ingress_ranks = build->infer_count;
     plan->class_count = build->src_count + build->dst_count;
     enum wf_status status = wf_plan_unique(build, &plan->bytes_unique, error);
-    return status == WF_OK ? wf_plan_edges(build, plan, error) : status;
+    status = status == WF_OK ? wf_plan_edges(build, plan, error) : status;
+    return status == WF_OK ? wf_plan_choose_casts(build->input, plan, error) : status;
 }
 
 enum wf_status wf_plan_by_rule(const struct wf_plan_input *input, struct wf_plan **plan_out,
@@ -109,6 +112,9 @@ void wf_plan_free(struct wf_plan *plan)
 {
     if (plan == NULL || __atomic_fetch_sub(&plan->references, 1, __ATOMIC_ACQ_REL) > 1) {
         return;
+    }
+    if (plan->base == NULL) {
+        free((void *)plan->casts); /* else the base's */
     }
     wf_plan_free(plan->base);
     free(plan->edges);

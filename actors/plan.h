@@ -12,6 +12,7 @@
 #ifndef WEFT_ACTORS_PLAN_H
 #define WEFT_ACTORS_PLAN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "models/config.h"
@@ -20,7 +21,7 @@
 #include "models/piece.h"
 #include "runtime/status.h"
 
-enum { WF_PLANNER_VERSION = 1 };
+enum { WF_PLANNER_VERSION = 2 };
 enum wf_side { WF_TRAIN, WF_INFER };
 const char *wf_side_name(uint64_t side); /* "train", "infer" */
 
@@ -34,6 +35,8 @@ struct wf_op {
     uint16_t value_rule;             /* 0: cast src dtype to dst dtype */
     struct wf_box box;               /* offsets within the two tensors */
 };
+
+struct wf_plan_cast;
 
 struct wf_edge {
     uint32_t src_rank, dst_rank; /* numbers within the train and infer sides */
@@ -54,15 +57,23 @@ struct wf_plan_member {
     const struct wf_layout *base;
 };
 
+/* What the job says about casts (actors/plan_casts.h); part of the input hash. Zeroed: every cast
+ * is made while its bytes move. */
+struct wf_plan_policy {
+    uint64_t cast_bytes_max; /* of one train rank: what it prepares and casts ahead, together */
+    bool near_maps; /* readers on a train rank's host see its memory and cast it themselves */
+};
+
 struct wf_plan_input {
     const struct wf_model *model;
     const struct wf_plan_member *members; /* train ranks 0..T-1, then infer ranks 0..I-1 */
     uint32_t member_count;
+    struct wf_plan_policy policy;
 };
 
 struct wf_plan {
     struct wf_hash
-        input_hash;        /* planner version, model, every member's (side, rank, layout, host) */
+        input_hash; /* planner version, policy, model, every member's (side, rank, layout, host) */
     struct wf_edge *edges; /* sorted by (dst_rank, src_rank) */
     uint32_t edge_count;
     uint64_t op_count; /* over all edges */
@@ -70,6 +81,11 @@ struct wf_plan {
     uint64_t egress_max, ingress_max;     /* bytes of the busiest rank of each side */
     uint32_t egress_ranks, ingress_ranks; /* train ranks that hold a needed byte; infer ranks */
     uint32_t class_count;
+    const struct wf_plan_cast *casts; /* by (src_rank, tensor, dtype); actors/plan_casts.h */
+    uint32_t cast_count;
+    /* Target bytes, repeats included, of ops that narrow: what is cast once at the origin and read
+     * from there, and what is cast while it moves. */
+    uint64_t cast_once_bytes, cast_moving_bytes;
     void *memory;
     uint32_t references;  /* wf_plan_free drops one; any thread */
     struct wf_plan *base; /* owns the ops of edges that are as in it; NULL: a plan by rule */

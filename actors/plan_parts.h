@@ -10,6 +10,7 @@
  *                   smallest possible load of the busiest rank
  *   plan_assign.c   one train rank for each unit of each infer rank, within those loads
  *   plan_edges.c    boxes, merged and hashed, by pair of ranks
+ *   plan_casts.c    what a train rank casts once for several readers
  * and, for members with a table of experts, plan_update.c: the edges that differ, made by the same
  * steps from what of the layouts is concerned.
  *
@@ -162,6 +163,12 @@ enum wf_status wf_plan_balance(struct wf_plan_build *build, struct wf_error *err
 enum wf_status wf_plan_assign(struct wf_plan_build *build, struct wf_error *error);
 enum wf_status wf_plan_edges(struct wf_plan_build *build, struct wf_plan *plan,
                              struct wf_error *error);
+
+/* plan_casts.c: what is cast once, of a plan whose edges are made; the totals, of one whose casts
+ * are there too. */
+enum wf_status wf_plan_choose_casts(const struct wf_plan_input *input, struct wf_plan *plan,
+                                    struct wf_error *error);
+void wf_plan_count_casts(const struct wf_plan_input *input, struct wf_plan *plan);
 
 /* Order of the ops of one edge: target tensor, then offset; of two that stand alike neither is. */
 int wf_plan_compare_ops(const void *a, const void *b);

@@ -325,11 +325,16 @@ static enum wf_status make_plan(struct update *update, struct wf_plan *base,
                              .egress_ranks = base->egress_ranks,
                              .ingress_ranks = base->ingress_ranks,
                              .class_count = base->class_count,
+                             .casts = base->casts,
+                             .cast_count = base->cast_count,
                              .references = 1,
                              .base = wf_plan_hold(base)};
     status = plan_part(update);
     if (status == WF_OK) {
         status = merge(update, base, plan);
+    }
+    if (status == WF_OK) {
+        wf_plan_count_casts(update->input, plan);
     }
     if (status != WF_OK) {
         wf_plan_free(plan);

@@ -113,8 +113,8 @@ static enum wf_status plan_job(struct wf_planner *planner, const struct wf_plan_
     if (planner->base == NULL ||
         !wf_hash_equal(planner->base->input_hash, wf_plan_base_hash(input))) {
         struct wf_plan_member *members = calloc(input->member_count + 1ull, sizeof *members);
-        struct wf_plan_input rule = {
-            .model = input->model, .members = members, .member_count = input->member_count};
+        struct wf_plan_input rule = *input;
+        rule.members = members;
         WF_ASSERT(members != NULL);
         for (uint32_t i = 0; i < input->member_count; i++) {
             members[i] = input->members[i];

@@ -25,14 +25,22 @@ bool wf_prepare_room(struct prepare_maker *maker, void *array, uint32_t count, u
     return true;
 }
 
+/* No framework has a colon there. */
+static const char made_prefix[] = "prepared:";
+
+bool wf_prepare_is_made(const struct wf_tensor *tensor)
+{
+    return strncmp(tensor->name, made_prefix, strlen(made_prefix)) == 0;
+}
+
 uint32_t wf_prepare_tensor(struct prepare_maker *maker, uint32_t param, enum wf_dtype dtype,
                            uint32_t ndim, const uint64_t *shape)
 {
     char name[WF_NAME_MAX + 32];
     uint32_t index = maker->build.failed ? 0 : maker->build.layout->tensor_count;
     uint32_t before = maker->made[param]++;
-    int len =
-        snprintf(name, sizeof name, "prepared:%.*s", WF_NAME_MAX, maker->model->params[param].name);
+    int len = snprintf(name, sizeof name, "%s%.*s", made_prefix, WF_NAME_MAX,
+                       maker->model->params[param].name);
     if (before > 0) { /* a rank may show several parts of a parameter */
         snprintf(name + len, sizeof name - (size_t)len, ":%u", before + 1);
     }

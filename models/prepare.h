@@ -39,6 +39,8 @@ enum wf_status wf_prepare_derive(const struct wf_model *model, const struct wf_l
                                  struct wf_layout **source_out, struct wf_prepare **prepare_out,
                                  struct wf_error *error);
 void wf_prepare_free(struct wf_prepare *prepare);
+/* Is a tensor of a source layout one that is prepared? */
+bool wf_prepare_is_made(const struct wf_tensor *tensor);
 
 /* Items of work, each some megabytes of one or several prepared tensors. */
 uint32_t wf_prepare_item_count(const struct wf_prepare *prepare);

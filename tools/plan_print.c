@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "models/prepare.h"
 #include "models/variant.h"
 
 enum {
@@ -251,8 +252,7 @@ static void print_op(FILE *out, const struct wf_plan_job *job, const struct wf_e
 static bool is_prepared(const struct wf_plan_job *job, const struct wf_edge *edge,
                         const struct wf_op *op)
 {
-    const char *name = layout_of(job, WF_TRAIN, edge->src_rank)->tensors[op->src_tensor].name;
-    return strncmp(name, "prepared:", strlen("prepared:")) == 0;
+    return wf_prepare_is_made(&layout_of(job, WF_TRAIN, edge->src_rank)->tensors[op->src_tensor]);
 }
 
 /* Why the origin makes what is read, and what that saves. */

@@ -486,7 +486,7 @@ bool stage_live_is_right(struct stage *stage)
                                              rank->options.engine,  wf_rank_source(rank),
                                              host_number(stage, i), NULL};
     }
-    struct wf_plan_input input = {stage->model, members, count};
+    struct wf_plan_input input = {.model = stage->model, .members = members, .member_count = count};
     struct wf_plan *plan;
     struct wf_error error;
     check(wf_plan_build(&input, &plan, &error), &error);
