@@ -1,30 +1,23 @@
 /* prepare_quant.c - codes and scales of the matrices that a rank shows: which blocks it has whole,
  * and making them.
  *
- * What a rank shows of a matrix may be several nests (a group of heads, gate and up, a shard's
- * chunks), each of which may lie anyhow in its tensor. Their union is found as rectangles of rows
- * and columns, whatever the tensors look like: nests become strips, strips that meet grow together.
- * Of each rectangle the whole blocks are kept. All of it is linear in the pieces, but for sorting
- * the strips of one matrix.
+ * What a rank shows of a matrix is found as rectangles of rows and columns (strips.h), whatever its
+ * tensors look like. Of each rectangle the whole blocks are kept. A matrix of more strips than
+ * WF_STRIPS_MAX has no codes.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "models/copy.h"
 #include "models/prepare_private.h"
+#include "models/strips.h"
 
 enum {
-    STRIPS_MAX = 1 << 16, /* of one matrix; more are not looked at: it has no codes then */
     TILE_BYTES = 1 << 20, /* gathered at a time: a second cache holds it */
-    MERGES_MAX = 8,       /* passes over the strips, each along one dimension and the other */
 };
 
-/* --- strips -------------------------------------------------------------------------------------
+/* --- rectangles ---------------------------------------------------------------------------------
  */
-
-struct strip {
-    uint64_t rows[2], columns[2]; /* [first, end) */
-};
 
 struct matrix {
     struct prepare_maker *maker;
@@ -32,169 +25,8 @@ struct matrix {
     const uint32_t *pieces; /* of the own layout */
     uint32_t piece_count;
     uint64_t rows, columns;
-    struct strip *strips; /* reused from matrix to matrix */
-    uint32_t strip_count, strip_room;
+    struct wf_strips strips; /* reused from matrix to matrix */
 };
-
-static bool add_strip(struct matrix *m, uint64_t row, uint64_t row_end, uint64_t column,
-                      uint64_t column_end)
-{
-    if (m->strip_count == STRIPS_MAX ||
-        !wf_prepare_room(m->maker, &m->strips, m->strip_count, &m->strip_room, sizeof *m->strips)) {
-        return false;
-    }
-    m->strips[m->strip_count++] = (struct strip){{row, row_end}, {column, column_end}};
-    return true;
-}
-
-/* Elements [first, first + count): the end of a row, whole rows, the beginning of a row. */
-static bool add_run(struct matrix *m, uint64_t first, uint64_t count)
-{
-    uint64_t end = first + count, row = first / m->columns, column = first % m->columns;
-    if (column + count <= m->columns && count < m->columns) {
-        return add_strip(m, row, row + 1, column, column + count);
-    }
-    bool good = column == 0 || add_strip(m, row, row + 1, column, m->columns);
-    row += column > 0;
-    uint64_t last = end / m->columns;
-    good = good && (row == last || add_strip(m, row, last, 0, m->columns));
-    return good && (end % m->columns == 0 || add_strip(m, last, last + 1, 0, end % m->columns));
-}
-
-/* The parameter's side of a nest: axes by falling step, neighbours that continue fused, a run of
- * single elements and an axis of rows taken out. */
-struct shown {
-    uint64_t first, run, rows; /* `rows` such runs, a row apart */
-    uint32_t axis_count;
-    struct wf_axis axes[WF_AXES_MAX];
-};
-
-static struct shown show(const struct wf_nest *nest, uint64_t columns)
-{
-    struct shown s = {.first = nest->param_first, .run = 1, .rows = 1};
-    struct wf_axis sorted[WF_AXES_MAX];
-    uint32_t count = 0;
-    for (uint32_t a = 0; a < nest->axis_count; a++) {
-        uint32_t at = count;
-        if (nest->axes[a].param_step == 0 || nest->axes[a].count == 1) {
-            continue; /* shows no further element */
-        }
-        for (; at > 0 && sorted[at - 1].param_step < nest->axes[a].param_step; at--) {
-            sorted[at] = sorted[at - 1];
-        }
-        sorted[at] = nest->axes[a];
-        count++;
-    }
-    while (count > 0 && sorted[count - 1].param_step == s.run) {
-        s.run *= sorted[--count].count;
-    }
-    for (uint32_t a = 0; a < count; a++) {
-        struct wf_axis *last = s.axis_count > 0 ? &s.axes[s.axis_count - 1] : NULL;
-        if (last != NULL && last->param_step == sorted[a].param_step * sorted[a].count) {
-            last->param_step = sorted[a].param_step;
-            last->count *= sorted[a].count;
-        } else {
-            s.axes[s.axis_count++] = sorted[a];
-        }
-    }
-    for (uint32_t a = 0; a < s.axis_count; a++) {
-        if (s.axes[a].param_step == columns) {
-            s.rows = s.axes[a].count;
-            memmove(&s.axes[a], &s.axes[a + 1], (--s.axis_count - a) * sizeof s.axes[0]);
-            break;
-        }
-    }
-    return s;
-}
-
-static bool add_rows(struct matrix *m, const struct shown *s, uint64_t first)
-{
-    uint64_t row = first / m->columns, column = first % m->columns;
-    if (s->rows > 1 && column + s->run <= m->columns) {
-        return add_strip(m, row, row + s->rows, column, column + s->run);
-    }
-    bool good = true;
-    for (uint64_t i = 0; i < s->rows && good; i++) {
-        good = add_run(m, first + i * m->columns, s->run);
-    }
-    return good;
-}
-
-/* False: too many strips (or no memory). */
-static bool add_nest(struct matrix *m, const struct wf_nest *nest)
-{
-    struct shown s = show(nest, m->columns);
-    uint64_t index[WF_AXES_MAX] = {0}, first = s.first;
-    for (;;) {
-        if (!add_rows(m, &s, first)) {
-            return false;
-        }
-        uint32_t a = s.axis_count;
-        while (a > 0 && ++index[a - 1] == s.axes[a - 1].count) {
-            first -= (s.axes[a - 1].count - 1) * s.axes[a - 1].param_step;
-            index[--a] = 0;
-        }
-        if (a == 0) {
-            return true;
-        }
-        first += s.axes[a - 1].param_step;
-    }
-}
-
-static int compare(uint64_t a, uint64_t b)
-{
-    return (a > b) - (a < b);
-}
-
-static int by_columns(const void *left, const void *right)
-{
-    const struct strip *a = left, *b = right;
-    int order = compare(a->columns[0], b->columns[0]);
-    order = order != 0 ? order : compare(a->columns[1], b->columns[1]);
-    return order != 0 ? order : compare(a->rows[0], b->rows[0]);
-}
-
-static int by_rows(const void *left, const void *right)
-{
-    const struct strip *a = left, *b = right;
-    int order = compare(a->rows[0], b->rows[0]);
-    order = order != 0 ? order : compare(a->rows[1], b->rows[1]);
-    return order != 0 ? order : compare(a->columns[0], b->columns[0]);
-}
-
-/* Strips of equal columns whose rows meet become one, or the other way round. */
-static bool grow(struct matrix *m, bool along_rows)
-{
-    uint32_t kept = 0, before = m->strip_count;
-    qsort(m->strips, before, sizeof *m->strips, along_rows ? by_columns : by_rows);
-    for (uint32_t i = 1; i < before; i++) {
-        struct strip *last = &m->strips[kept], *next = &m->strips[i];
-        uint64_t *meet = along_rows ? last->rows : last->columns;
-        const uint64_t *next_meet = along_rows ? next->rows : next->columns;
-        bool same = memcmp(along_rows ? last->columns : last->rows,
-                           along_rows ? next->columns : next->rows, sizeof last->rows) == 0;
-        if (same && next_meet[0] <= meet[1]) {
-            meet[1] = next_meet[1] > meet[1] ? next_meet[1] : meet[1];
-        } else {
-            m->strips[++kept] = *next;
-        }
-    }
-    m->strip_count = before > 0 ? kept + 1 : 0;
-    return m->strip_count < before;
-}
-
-static void merge(struct matrix *m)
-{
-    for (unsigned pass = 0; m->strip_count > 1 && pass < MERGES_MAX; pass++) {
-        bool rows = grow(m, true), columns = grow(m, false);
-        if (!rows && !columns) {
-            return;
-        }
-    }
-}
-
-/* --- rectangles ---------------------------------------------------------------------------------
- */
 
 /* The whole blocks of [range[0], range[1]) of `size`. False: there is none. */
 static bool whole_blocks(uint64_t range[2], uint64_t block, uint64_t size)
@@ -209,7 +41,7 @@ static uint64_t blocks_of(uint64_t size, uint64_t block)
     return (size + block - 1) / block;
 }
 
-static void add_rect(struct matrix *m, const struct strip *strip, uint64_t block_rows,
+static void add_rect(struct matrix *m, const struct wf_strip *strip, uint64_t block_rows,
                      uint64_t block_columns, enum wf_dtype dtype)
 {
     struct prepare_maker *maker = m->maker;
@@ -270,19 +102,20 @@ static void add_matrix(struct matrix *m)
     }
     m->rows = param->shape[0];
     m->columns = param->shape[1];
-    m->strip_count = 0;
+    wf_strips_begin(&m->strips, m->columns);
     for (uint32_t i = 0; i < m->piece_count; i++) {
         struct wf_nest nest = wf_layout_nest(own, m->pieces[i]);
         bool same = own->tensors[own->pieces[m->pieces[i]].tensor].dtype == dtype;
-        if (same && !add_nest(m, &nest)) {
+        if (same && !wf_strips_add_nest(&m->strips, &nest)) {
+            maker->build.failed = maker->build.failed || m->strips.no_memory;
             return;
         }
     }
-    merge(m);
+    wf_strips_merge(&m->strips);
     uint64_t high = block_rows > 0 ? block_rows : m->rows;
     uint64_t wide = block_columns > 0 ? block_columns : m->columns;
-    for (uint32_t i = 0; i < m->strip_count; i++) {
-        struct strip strip = m->strips[i];
+    for (uint32_t i = 0; i < m->strips.count; i++) {
+        struct wf_strip strip = m->strips.at[i];
         if (whole_blocks(strip.rows, high, m->rows) &&
             whole_blocks(strip.columns, wide, m->columns)) {
             add_rect(m, &strip, high, wide, dtype);
@@ -374,7 +207,7 @@ void wf_prepare_quant(struct prepare_maker *maker)
     for (uint32_t i = 0; i < rects && !maker->build.failed; i++) {
         add_rect_items(maker, i);
     }
-    free(m.strips);
+    free(m.strips.at);
     free(first);
 }
 

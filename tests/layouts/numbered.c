@@ -64,6 +64,22 @@ static void find_less_one(struct numbered *world)
     }
 }
 
+/* As all do once everybody's layout is known. */
+static enum wf_status plan_targets(struct numbered *world, struct wf_error *error)
+{
+    uint32_t train = wf_recipe_world(&world->train);
+    enum wf_status status = wf_cuts_find(
+        world->model, (const struct wf_layout *const *)world->layouts, train, &world->cuts, error);
+    for (uint32_t m = train; m < world->input.member_count && status == WF_OK; m++) {
+        status = wf_assemble_derive(world->model, world->layouts[m], world->cuts,
+                                    &world->planned[m], &world->assemble[m], error);
+        if (status == WF_OK && world->planned[m] != NULL) {
+            world->members[m].layout = world->planned[m];
+        }
+    }
+    return status;
+}
+
 enum wf_status numbered_make(struct numbered *world, const struct wf_model *model,
                              const struct wf_recipe *train, const struct wf_recipe *infer,
                              uint32_t infer_count, struct wf_error *error)
@@ -82,7 +98,7 @@ enum wf_status numbered_make(struct numbered *world, const struct wf_model *mode
         world->infer[i] = infer[i];
         status = add_group(world, WF_INFER, &infer[i], &engines, error);
     }
-    return status;
+    return status == WF_OK ? plan_targets(world, error) : status;
 }
 
 void numbered_fini(struct numbered *world)
@@ -91,14 +107,19 @@ void numbered_fini(struct numbered *world)
         wf_layout_free(world->layouts[m]);
         wf_layout_free(world->own[m]);
         wf_prepare_free(world->prepare[m]);
-        world->layouts[m] = world->own[m] = NULL;
+        wf_assemble_free(world->assemble[m]);
+        wf_layout_free(world->planned[m]);
+        world->layouts[m] = world->own[m] = world->planned[m] = NULL;
         world->prepare[m] = NULL;
+        world->assemble[m] = NULL;
     }
     for (uint32_t p = 0; world->wholes != NULL && p < world->model->param_count; p++) {
         whole_fini(&world->wholes[p]);
     }
     free(world->wholes);
     free(world->less_one);
+    wf_cuts_free(world->cuts);
+    world->cuts = NULL;
     world->wholes = NULL;
     world->less_one = NULL;
     world->input.member_count = 0;
@@ -421,6 +442,16 @@ static void prepare(const struct wf_prepare *prepare, const struct held *held)
     }
 }
 
+/* As the receiver does before it votes. */
+static void assemble(const struct wf_assemble *assemble, const struct held *held)
+{
+    for (uint32_t i = 0; assemble != NULL && i < wf_assemble_item_count(assemble); i++) {
+        void *scratch = malloc(wf_assemble_scratch_bytes(assemble));
+        wf_assemble_run(assemble, i, (void *const *)held->tensors, scratch);
+        free(scratch);
+    }
+}
+
 /* In two parts, as jobs cut boxes. */
 static void copy_op(const struct wf_op *op, const struct held *src, const struct held *dst)
 {
@@ -448,13 +479,13 @@ static bool check_piece(const struct numbered *world, uint32_t member, const str
     const struct wf_piece *piece = &held->layout->pieces[index];
     struct wf_nest nest = wf_layout_nest(held->layout, index);
     enum wf_dtype dtype = held->layout->tensors[piece->tensor].dtype;
-    bool data = piece->kind == WF_PIECE_DATA;
+    bool data = piece->kind == WF_PIECE_DATA, filled = piece->kind == WF_PIECE_FILL;
     uint64_t number;
     memset(&number, piece->value_rule, sizeof number);
     struct walk walk = walk_nest(&nest);
     do {
         uint64_t at = walk.second / nest.elem_bytes;
-        number = data ? numbered_wanted(world, piece->param, walk.first, dtype) : number;
+        number = filled ? number : numbered_wanted(world, piece->param, walk.first, dtype);
         bool right = memcmp((char *)held->tensors[piece->tensor] + walk.second, &number,
                             nest.elem_bytes) == 0;
         if (!right || held->marks[piece->tensor][at] != data) {
@@ -481,6 +512,7 @@ static bool member_moves(const struct numbered *world, const struct wf_plan *pla
         }
     }
     wf_layout_write_fills(layout, held.tensors);
+    assemble(world->assemble[member], &held);
     for (uint32_t i = 0; i < layout->piece_count && good; i++) {
         good = check_piece(world, member, &held, i, wrong);
     }

@@ -1,6 +1,7 @@
 /* numbered.h - ranks of both sides whose elements are numbers, moved through a real plan by the
- * real copy functions, and checked place by place. What trainers prepare they prepare; codes and
- * scales are compared with those of the whole matrix (whole.h).
+ * real copy functions, and checked place by place. What trainers prepare they prepare, what
+ * targets assemble they quantise; codes and scales are compared with those of the whole matrix
+ * (whole.h).
  *
  * The number of an element follows from its parameter and its index alone, and is exact in every
  * float type of 16 bits or more, so that casts change its type and not its meaning. */
@@ -8,6 +9,7 @@
 #define WEFT_TESTS_LAYOUTS_NUMBERED_H
 
 #include "actors/plan.h"
+#include "models/assemble.h"
 #include "models/prepare.h"
 #include "tests/layouts/whole.h"
 
@@ -21,6 +23,9 @@ struct numbered {
     struct wf_layout *layouts[NUMBERED_MEMBERS_MAX]; /* what members plan with */
     struct wf_layout *own[NUMBERED_MEMBERS_MAX];     /* train: of the rank's own tensors */
     struct wf_prepare *prepare[NUMBERED_MEMBERS_MAX];
+    struct wf_layout *planned[NUMBERED_MEMBERS_MAX]; /* infer: with what is assembled, or NULL */
+    struct wf_assemble *assemble[NUMBERED_MEMBERS_MAX];
+    struct wf_cuts *cuts;
     struct whole *wholes;    /* by matrix: quantised as a whole, when it was first wanted */
     enum wf_dtype *less_one; /* by parameter: in what type train ranks hold it less 1; or NONE */
     struct wf_plan_input input;
