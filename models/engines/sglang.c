@@ -122,19 +122,22 @@ static const struct wf_engine_row rows[] = {
     WF_SGLANG_WHOLE("gdn_norm"),
     WF_SGLANG_COLUMNS_OF("gdn_out|gdn_out_scale", "attn"),
 
-    /* Vision towers [models/qwen3_vl.py]: positions are a VocabParallelEmbedding, so padded to 64
-     * rows even where the tower is whole on every rank. */
-    WF_SGLANG_WHOLE("vision_patch|vision_patch_bias"),
+    /* Vision towers [models/qwen3_vl.py, siglip.py]: positions are a VocabParallelEmbedding, so
+     * padded to 64 rows even where the tower is whole on every rank. */
+    WF_SGLANG_WHOLE("vision_patch|vision_patch_bias|vision_post_norm|vision_post_norm_bias"),
     {.name = "{name}", .parts = "vision_pos", .when = "embeds", .pad = "64", .cuts = "0/vision"},
     WF_SGLANG_WHOLE("vision_norm1|vision_norm1_bias|vision_norm2|vision_norm2_bias"),
     WF_SGLANG_FUSED_OF("{dir}qkv_proj.weight", WF_SERVING_VISION_QKV("vision_qkv"), "vision"),
     WF_SGLANG_FUSED_OF("{dir}qkv_proj.bias", WF_SERVING_VISION_QKV("vision_qkv_bias"), "vision"),
+    WF_SGLANG_FUSED_OF("{dir}qkv_proj.weight", "vision_q vision_k vision_v", "vision"),
+    WF_SGLANG_FUSED_OF("{dir}qkv_proj.bias", "vision_q_bias vision_k_bias vision_v_bias", "vision"),
     WF_SGLANG_COLUMNS_OF("vision_proj|vision_fc2|merger_fc2|deepstack_fc2", "vision"),
     WF_SGLANG_WHOLE("vision_proj_bias|vision_fc2_bias|merger_fc2_bias|deepstack_fc2_bias"),
     WF_SGLANG_ROWS_OF("vision_fc1|vision_fc1_bias|merger_fc1|merger_fc1_bias|deepstack_fc1|"
                       "deepstack_fc1_bias",
                       "vision"),
     WF_SGLANG_WHOLE("merger_norm|merger_norm_bias|deepstack_norm|deepstack_norm_bias"),
+    WF_SGLANG_WHOLE("vision_projection|vision_projection_norm"),
 };
 
 static const struct wf_engine_alias aliases[] = {

@@ -362,7 +362,7 @@ static enum wf_status check(const struct wf_model *model, const struct wf_recipe
                             "be divided over tp=%" PRIu32,
                             nets, values, recipe->tp);
     }
-    if (recipe->pp > 1 && wf_engine_find_param(model, "vision_qkv")) {
+    if (recipe->pp > 1 && wf_engine_find_param(model, "vision_patch")) {
         return wf_error_set(error, WF_UNSUPPORTED,
                             "pp=%" PRIu32 " with a vision tower: which stages hold the tower "
                             "depends on vLLM's model runner, and no executed layout shows it",

@@ -220,9 +220,17 @@ const struct wf_engine_row wf_vllm_rows[] = {
     WHOLE("gdn_norm"),
     COLUMNS("gdn_out|gdn_out_scale"),
 
-    /* Vision towers [models/qwen3_vl.py]; whole on every rank with vision=data. */
-    WHOLE("vision_patch|vision_patch_bias|vision_pos"),
+    /* Vision towers [models/qwen3_vl.py, siglip.py]; whole on every rank with vision=data. */
+    WHOLE("vision_patch|vision_patch_bias|vision_pos|vision_post_norm|vision_post_norm_bias"),
     WHOLE("vision_norm1|vision_norm1_bias|vision_norm2|vision_norm2_bias"),
+    {.name = "{dir}qkv_proj.weight",
+     .parts = "vision_q vision_k vision_v",
+     .groups = "vision_size",
+     .cuts = "0/vision"},
+    {.name = "{dir}qkv_proj.bias",
+     .parts = "vision_q_bias vision_k_bias vision_v_bias",
+     .groups = "vision_size",
+     .cuts = "0/vision"},
     {.name = "{name}",
      .parts = WF_SERVING_VISION_QKV("vision_qkv"),
      .groups = "vision_size",
@@ -240,6 +248,7 @@ const struct wf_engine_row wf_vllm_rows[] = {
               "deepstack_fc1_bias",
      .cuts = "0/vision"},
     WHOLE("merger_norm|merger_norm_bias|deepstack_norm|deepstack_norm_bias"),
+    WHOLE("vision_projection|vision_projection_norm"),
 };
 _Static_assert(COUNT(wf_vllm_rows) == WF_VLLM_ROWS, "count them in vllm.h");
 

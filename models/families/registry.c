@@ -14,12 +14,12 @@
  *              gdn_a_log gdn_dt_bias gdn_norm gdn_out; lightning attention: g_proj g_norm
  *   mtp        the layer's, and mtp_embed_norm mtp_hidden_norm mtp_proj mtp_final_norm
  *              mtp_embedding mtp_head
- *   vision     vision_norm1 vision_norm2 vision_qkv vision_proj vision_fc1 vision_fc2 (+_bias);
- *              outside: vision_patch vision_patch_bias vision_pos, merger_norm merger_fc1
- *              merger_fc2 (+_bias); deepstack: deepstack_norm deepstack_fc1 deepstack_fc2 (+_bias)
- *   quantised  ROLE_scale: the scales of ROLE; ROLE_scale2, ROLE_input_scale (nvfp4); ROLE_blocks
- *              (mxfp4)
- * Stacks: layer, mtp, vision, deepstack.
+ *   vision     vision_norm1 vision_norm2, vision_qkv or vision_q vision_k vision_v, vision_proj
+ *              vision_fc1 vision_fc2 (+_bias); outside: vision_patch vision_post_norm (+_bias)
+ *              vision_pos, vision_pool_*: a head that pools (SigLIP); merger_norm merger_fc1
+ *              merger_fc2 (+_bias) or vision_projection, vision_projection_norm; deepstack:
+ * deepstack_norm deepstack_fc1 deepstack_fc2 (+_bias) quantised  ROLE_scale: the scales of ROLE;
+ * ROLE_scale2, ROLE_input_scale (nvfp4); ROLE_blocks (mxfp4) Stacks: layer, mtp, vision, deepstack.
  */
 #include "models/families/rows.h"
 

@@ -339,6 +339,9 @@ static void print_page(struct page *page)
         "* yes: small configs derive on all ranks here, and numbered elements arrive through real\n"
         "  plans (`layouts/pairs`, fp8 in `layouts/quantised`); the rules stand in the tables with "
         "their sources.\n"
+        "  Vision towers of Gemma 3 and Kimi K2.5 are held against layouts that an independent\n"
+        "  script works out from the engines' code (tests/golden/derived); no engine ran them "
+        "here.\n"
         "* [3]: refused, with the words below.\n"
         "* Nothing: the family has no such thing.\n";
     fputs(head, page->out);

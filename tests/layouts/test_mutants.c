@@ -18,7 +18,7 @@
 #include "models/engines/engine.h"
 #include "tools/layout/check.h"
 
-#define REAL "tests/golden/real/"
+static const char *const folders[] = {"tests/golden/real", "tests/golden/derived"};
 
 enum {
     CASES_MAX = 256,
@@ -109,15 +109,17 @@ static bool read_fixture(struct fixture *fixture)
 static struct fixtures *read_fixtures(void)
 {
     struct fixtures *fixtures = calloc(1, sizeof *fixtures);
-    DIR *folder = opendir(REAL);
-    cr_assert(folder);
-    for (struct dirent *entry; (entry = readdir(folder));) {
-        struct fixture *next = &fixtures->all[fixtures->count];
-        cr_assert_lt(fixtures->count, (size_t)CASES_MAX);
-        snprintf(next->path, sizeof next->path, REAL "%.200s", entry->d_name);
-        fixtures->count += entry->d_name[0] != '.' && read_fixture(next);
+    for (size_t f = 0; f < sizeof folders / sizeof folders[0]; f++) {
+        DIR *folder = opendir(folders[f]);
+        cr_assert(folder);
+        for (struct dirent *entry; (entry = readdir(folder));) {
+            struct fixture *next = &fixtures->all[fixtures->count];
+            cr_assert_lt(fixtures->count, (size_t)CASES_MAX);
+            snprintf(next->path, sizeof next->path, "%s/%.200s", folders[f], entry->d_name);
+            fixtures->count += entry->d_name[0] != '.' && read_fixture(next);
+        }
+        closedir(folder);
     }
-    closedir(folder);
     qsort(fixtures->all, fixtures->count, sizeof fixtures->all[0], by_path);
     return fixtures;
 }

@@ -43,6 +43,13 @@
     "'intermediate_size': 24, 'patch_size': 2, 'temporal_patch_size': 2, " \
     "'spatial_merge_size': 2, 'in_channels': 3, 'out_hidden_size': $H, "   \
     "'num_position_embeddings': 16, 'deepstack_visual_indexes': $deep}"
+#define SIGLIP                                                                                \
+    "'vision_config': {'num_hidden_layers': 2, 'hidden_size': 16, 'num_attention_heads': 4, " \
+    "'intermediate_size': 24, 'image_size': 10, 'patch_size': 2, 'vision_use_head': $flag}"
+#define MOONVIT                                                                  \
+    "'vision_config': {'vt_num_hidden_layers': 2, 'vt_hidden_size': 16, "        \
+    "'vt_num_attention_heads': 4, 'vt_intermediate_size': 24, 'patch_size': 2, " \
+    "'init_pos_emb_height': 5, 'init_pos_emb_width': 3, 'merge_kernel_size': [2, 1]}"
 
 const struct zoo_family zoo_families[] = {
     {"llama",
@@ -80,7 +87,7 @@ const struct zoo_family zoo_families[] = {
      "{'model_type': 'kimi_k2', " COMMON UNTIED DEEPSEEK MLA ", 'q_lora_rank': $qr" NOAUX "}"},
     {"kimi_k25",
      "{'model_type': 'kimi_k25', 'text_config': {'model_type': 'kimi_k2', " COMMON DEEPSEEK MLA
-     ", 'q_lora_rank': $qr" NOAUX "}" UNTIED "}"},
+     ", 'q_lora_rank': $qr" NOAUX "}" UNTIED ", " MOONVIT "}"},
     {"glm4_moe", "{'model_type': 'glm4_moe', " COMMON UNTIED DENSE
                  ", 'n_routed_experts': $E, 'num_experts_per_tok': 2, 'moe_intermediate_size': $I, "
                  "'n_shared_experts': $ns, 'first_k_dense_replace': $dense, 'n_group': 1, "
@@ -96,6 +103,8 @@ const struct zoo_family zoo_families[] = {
     {"gpt_oss", "{'model_type': 'gpt_oss', " COMMON UNTIED DENSE
                 ", 'attention_bias': true, 'num_local_experts': $E, 'num_experts_per_tok': 2}"},
     {"gemma2", "{'model_type': 'gemma2', " COMMON ", 'tie_word_embeddings': true" DENSE "}"},
+    {"gemma3", "{'model_type': 'gemma3', 'text_config': {'model_type': 'gemma3_text', " COMMON DENSE
+               "}, 'tie_word_embeddings': true, " SIGLIP "}"},
     {"gemma3_text",
      "{'model_type': 'gemma3_text', " COMMON ", 'tie_word_embeddings': true" DENSE "}"},
     {NULL, NULL},
