@@ -22,7 +22,11 @@
 #include "runtime/status.h"
 
 enum { WF_PROTOCOL_MIN = 1, WF_PROTOCOL_MAX = 1, WF_PROOF_MAX = 64, WF_NONCE_MAX = 32 };
-enum { WF_REGIONS_MAX = 4096, WF_PLACES_MAX = 65536 }; /* of one source; places: its tensors */
+/* Of one source; places: its tensors, those that it prepares and casts ahead too. The largest known
+ * case is FSDP of a model with 384 experts in 60 layers: 69,120 matrices of experts, each with codes
+ * and scales beside it, 210,000 places; room for five times that. A reader allocates as many as the
+ * layout has that it derived itself. PLACES_FRAME of at most 22 bytes each fit into a frame. */
+enum { WF_REGIONS_MAX = 4096, WF_PLACES_MAX = 1 << 20, WF_PLACES_FRAME = 65536 };
 enum { WF_PLACED_MAX = 1 << 19 }; /* slots of all layers in a table of experts */
 enum { WF_ROLE_RANK, WF_ROLE_OBSERVER };
 /* round_report.state, and status_round.state */
@@ -267,10 +271,12 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
 #define WF_FIELDS_peer_region(F)                                                     \
     F(U64, index, WF_REGIONS_MAX) F(U64, slot, 1) F(TEXT, transport, 32) F(BYTES, handle, 1024) \
     F(U64, len_bytes, UINT64_MAX) F(U64, last, 1)
-/* Where the source's tensors are: one `place` for each tensor of its layout. `slots`: how many the
- * source has; each comes with its places and then its regions. */
-#define WF_FIELDS_peer_places(F) \
-    F(U64, slot, 1) F(LIST, places, place, WF_PLACES_MAX) F(U64, slots, 2)
+/* Where the source's tensors are: one `place` for each tensor of its layout, those from `first` on; the
+ * last frame of a slot's has `last` = 1. `slots`: how many the source has; each comes with its places
+ * and then its regions. */
+#define WF_FIELDS_peer_places(F)                                                              \
+    F(U64, slot, 1) F(U64, first, WF_PLACES_MAX) F(LIST, places, place, WF_PLACES_FRAME) \
+    F(U64, last, 1) F(U64, slots, 2)
 #define WF_FIELDS_grant_request(F) F(KEY, round, 0)
 /* `prepare_ns`: how long the source worked on what it gives, after its own GRANT. */
 #define WF_FIELDS_grant(F) F(KEY, round, 0) F(U64, slot, 1) F(U64, prepare_ns, UINT64_MAX)

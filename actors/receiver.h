@@ -69,7 +69,8 @@ struct receiver_slot {
     uint32_t remote_count;
     bool complete; /* the last region was announced */
     struct wf_el_place *places;
-    uint32_t place_count;
+    uint32_t place_count; /* of those that came so far; all of them: */
+    bool placed;
     struct wf_read_source *src; /* by the source's layout tensors; made when all is here */
 };
 

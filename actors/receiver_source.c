@@ -220,9 +220,13 @@ static enum wf_status take_places(struct receiver_source *source,
                                   const struct wf_frame_peer_places *frame, struct wf_error *error)
 {
     struct receiver_slot *slot = &source->slots[frame->slot];
-    if (slot->places != NULL) {
-        return wf_error_set(error, WF_PROTOCOL, "sent the places of its slot %llu twice",
-                            (unsigned long long)frame->slot);
+    uint32_t expected = source->layout->tensor_count, sent = slot->place_count;
+    if (slot->placed || frame->first != sent) {
+        return wf_error_set(error, WF_PROTOCOL,
+                            "sent the places of its slot %llu twice or out of turn: those from "
+                            "%llu on, after %u%s",
+                            (unsigned long long)frame->slot, (unsigned long long)frame->first, sent,
+                            slot->placed ? " that were all" : "");
     }
     if (frame->slot >= frame->slots) {
         return wf_error_set(error, WF_PROTOCOL,
@@ -234,18 +238,22 @@ static enum wf_status take_places(struct receiver_source *source,
         return wf_error_set(error, WF_PROTOCOL, "has %llu slots, and said %u before",
                             (unsigned long long)frame->slots, source->slot_count);
     }
-    if (frame->places_count != source->layout->tensor_count) {
+    bool some = frame->last ? sent + frame->places_count == expected : frame->places_count > 0;
+    if (!some || frame->places_count > expected - sent) {
         return wf_error_set(error, WF_PROTOCOL,
                             "sent %u places for its %u tensors: expected one for each",
-                            frame->places_count, source->layout->tensor_count);
+                            sent + frame->places_count, expected);
     }
     source->slot_count = (uint32_t)frame->slots;
-    slot->places = calloc((size_t)frame->places_count + 1, sizeof *slot->places);
+    if (slot->places == NULL) {
+        slot->places = calloc((size_t)expected + 1, sizeof *slot->places);
+    }
     if (slot->places == NULL) {
         return wf_error_set(error, WF_NO_MEMORY, "has more tensors than fit in memory here");
     }
-    memcpy(slot->places, frame->places, frame->places_count * sizeof *slot->places);
-    slot->place_count = frame->places_count;
+    memcpy(slot->places + sent, frame->places, frame->places_count * sizeof *slot->places);
+    slot->place_count += frame->places_count;
+    slot->placed = frame->last;
     return WF_OK;
 }
 
@@ -326,15 +334,15 @@ static enum wf_status take_region(struct receiver_source *source,
                             frame->transport);
     }
     source->transport = transport;
-    if (slot->places == NULL || slot->complete || frame->index != slot->remote_count) {
+    if (!slot->placed || slot->complete || frame->index != slot->remote_count) {
         char expected[64];
         snprintf(expected, sizeof expected, "region %u", slot->remote_count);
         return wf_error_set(error, WF_PROTOCOL,
                             "sent region %llu of slot %llu out of turn: expected %s",
                             (unsigned long long)frame->index, (unsigned long long)frame->slot,
-                            slot->places == NULL ? "the places of its tensors first"
-                            : slot->complete     ? "no more, the last one was there"
-                                                 : expected);
+                            !slot->placed    ? "the places of its tensors first"
+                            : slot->complete ? "no more, the last one was there"
+                                             : expected);
     }
     slot->complete = frame->last;
     return start_import(source, frame, fd, error);

@@ -240,16 +240,31 @@ static uint64_t slot_count(const struct wf_sender *sender)
 }
 
 /* False: the peer is gone. */
+static bool send_places(struct sender_peer *peer, uint64_t index)
+{
+    const struct sender_slot *slot = &peer->sender->slots[index];
+    uint32_t count = wf_rank_source(peer->sender->rank)->tensor_count, first = 0;
+    bool open = true;
+    do {
+        uint32_t left = count - first;
+        struct wf_frame_peer_places frame = {.slot = index,
+                                             .slots = slot_count(peer->sender),
+                                             .first = first,
+                                             .places = slot->places + first,
+                                             .places_count =
+                                                 left < WF_PLACES_FRAME ? left : WF_PLACES_FRAME,
+                                             .last = left <= WF_PLACES_FRAME};
+        open = sender_peer_send(peer, WF_FRAME_peer_places, &frame, -1);
+        first += frame.places_count;
+    } while (open && first < count);
+    return open;
+}
+
 static bool send_slot(struct sender_peer *peer, uint64_t index)
 {
     struct wf_sender *sender = peer->sender;
     const struct sender_slot *slot = &sender->slots[index];
-    struct wf_frame_peer_places places = {.slot = index,
-                                          .slots = slot_count(sender),
-                                          .places = slot->places,
-                                          .places_count =
-                                              wf_rank_source(sender->rank)->tensor_count};
-    bool open = sender_peer_send(peer, WF_FRAME_peer_places, &places, -1);
+    bool open = send_places(peer, index);
     if (!open) {
         return false;
     }

@@ -227,3 +227,27 @@ Test(prepare, more_than_the_budget_is_refused_with_both_numbers)
         stage_close(&stage);
     }
 }
+
+/* 66,560 matrices of experts, one a tensor: FSDP by experts of a very large model has more. */
+static const char experts[] =
+    "{\"model_type\": \"qwen3_moe\", \"hidden_size\": 8, \"num_hidden_layers\": 65, "
+    "\"vocab_size\": 64, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 4, "
+    "\"intermediate_size\": 8, \"num_experts\": 512, \"num_experts_per_tok\": 2, "
+    "\"moe_intermediate_size\": 4, \"decoder_sparse_step\": 1, \"mlp_only_layers\": [], "
+    "\"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\"}";
+
+Test(prepare, more_tensors_than_one_frame_places)
+{
+    const struct stage_options options = {.train = "megatron:tp=1,experts=sequential",
+                                          .infer = "vllm:tp=1",
+                                          .config = experts,
+                                          .share_memory = true};
+    struct stage stage;
+    stage_open(&stage, &options);
+    cr_assert_gt(wf_rank_source(&stage_train(&stage, 0)->rank)->tensor_count, WF_PLACES_FRAME);
+    stage_plan(&stage);
+    struct wf_round_key key = stage_key(&stage, 1, 1);
+    stage_step(&stage, 1);
+    stage_transfer(&stage, &key); /* with digests */
+    stage_close(&stage);
+}

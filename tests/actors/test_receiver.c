@@ -22,6 +22,9 @@ enum lie {
     LIE_PLACE_TOO_SMALL,
     LIE_NO_SUCH_REGION,
     LIE_PLACES_TWICE,
+    LIE_PLACES_GAP,
+    LIE_MORE_PLACES,
+    LIE_NO_MORE_PLACES,
     LIE_SLOT_BEYOND,
     LIE_OTHER_COUNT,
     LIE_REGION_FIRST,
@@ -68,6 +71,7 @@ static void send_places(struct liar *liar)
                                                   liar->lie == LIE_OTHER_COUNT,
                                           .places = list,
                                           .places_count = count,
+                                          .last = 1,
                                           .slots = 1 + (liar->lie == LIE_OTHER_COUNT)};
     struct wf_el_place *last = &list[count - 1];
     places.places_count -= liar->lie == LIE_FEWER_PLACES;
@@ -75,6 +79,14 @@ static void send_places(struct liar *liar)
     last->offset = liar->lie == LIE_PLACE_OVERFLOWS ? UINT64_MAX - 3 : last->offset;
     last->len_bytes -= liar->lie == LIE_PLACE_TOO_SMALL;
     last->region = liar->lie == LIE_NO_SUCH_REGION ? 7 : 0;
+    if (liar->lie == LIE_PLACES_GAP || liar->lie == LIE_MORE_PLACES ||
+        liar->lie == LIE_NO_MORE_PLACES) {
+        places.last = 0;
+        places.places_count = 1;
+        say(liar, WF_FRAME_peer_places, &places, -1);
+        places.first = liar->lie == LIE_PLACES_GAP ? 2 : 1;
+        places.places_count = liar->lie == LIE_MORE_PLACES ? count : 0;
+    }
     say(liar, WF_FRAME_peer_places, &places, -1);
     if (liar->lie == LIE_PLACES_TWICE || liar->lie == LIE_OTHER_COUNT) {
         places.slot = 0;
@@ -215,6 +227,9 @@ static const struct {
     {"has a place that is too small", LIE_PLACE_TOO_SMALL, WF_PROTOCOL, "placed tensor"},
     {"has a place in no region", LIE_NO_SUCH_REGION, WF_PROTOCOL, "placed tensor"},
     {"places a slot twice", LIE_PLACES_TWICE, WF_PROTOCOL, "sent the places of its slot 0 twice"},
+    {"leaves places out", LIE_PLACES_GAP, WF_PROTOCOL, "out of turn: those from 2 on, after 1"},
+    {"has more places", LIE_MORE_PLACES, WF_PROTOCOL, "expected one for each"},
+    {"never comes to the last place", LIE_NO_MORE_PLACES, WF_PROTOCOL, "expected one for each"},
     {"places a slot that it does not have", LIE_SLOT_BEYOND, WF_PROTOCOL,
      "sent places of slot 1 and has 1 slots"},
     {"has one slot less than it said", LIE_OTHER_COUNT, WF_PROTOCOL,
