@@ -10,6 +10,10 @@
 enum { WF_WHO_MAX = 160 };
 /* "train rank 3 (host b)", "infer rank 3 (host b, engine 1)" */
 void wf_peer_who(const struct wf_el_peer *peer, char text_out[WF_WHO_MAX]);
+/* The number-th of its addresses, from 0, to be tried from `host`: unix sockets first, and only on
+ * the host that they are on. False: there are no more. (receiver_route.c) */
+bool wf_peer_address(const struct wf_el_peer *peer, const char *host, uint32_t number,
+                     char out[WF_ADDRESS_MAX]);
 /* Sends PLANNED to Sender, Receiver and MetaClient, each with its own reference to `agreed`; the
  * round's term and epoch are those of the member list. `error`: NULL, or why the rank must not use
  * agreed->plan. */

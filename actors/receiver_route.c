@@ -35,17 +35,22 @@ static bool find_address(const char *list, bool is_unix, uint32_t number, char o
     return false;
 }
 
-bool receiver_route_address(const struct receiver_source *source, uint32_t number,
-                            char out[WF_ADDRESS_MAX])
+bool wf_peer_address(const struct wf_el_peer *peer, const char *host, uint32_t number,
+                     char out[WF_ADDRESS_MAX])
 {
-    const char *list = source->peer.address;
     uint32_t unix_count = 0;
-    while (same_host(source) && find_address(list, true, unix_count, out)) {
+    while (strcmp(peer->host, host) == 0 && find_address(peer->address, true, unix_count, out)) {
         if (unix_count++ == number) {
             return true;
         }
     }
-    return find_address(list, false, number - unix_count, out);
+    return find_address(peer->address, false, number - unix_count, out);
+}
+
+bool receiver_route_address(const struct receiver_source *source, uint32_t number,
+                            char out[WF_ADDRESS_MAX])
+{
+    return wf_peer_address(&source->peer, source->receiver->rank->options.host_name, number, out);
 }
 
 /* --- transports -------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-/* cmd_compare.c - `weft compare`: two sets of files, tensor by tensor in canonical names. */
+/* cmd_compare.c - `weft compare`: two sets of files, or files and a running job, tensor by tensor
+ * in canonical names. */
 #include <argp.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,14 +12,24 @@
 #include "tools/compare/report.h"
 #include "tools/family_option.h"
 #include "tools/files/atomic.h"
+#include "tools/live_option.h"
 
-enum { OPTION_LAYERS = 0x100, OPTION_TOLERANCE };
+enum {
+    OPTION_LAYERS = 0x100,
+    OPTION_TOLERANCE,
+    OPTION_LIVE,
+    OPTION_TOKEN,
+    OPTION_MODEL,
+    OPTION_TIMEOUT
+};
+#define TIMEOUT_DEFAULT_NS UINT64_C(10000000000)
 
 struct arguments {
     const char *sides[WF_SIDES], *json;
     struct wf_compare_options compare;
     struct wf_family_files families;
-    unsigned percent; /* shown */
+    struct wf_live_request live; /* `where` NULL: two sides of files */
+    unsigned percent;            /* shown */
 };
 
 static const struct argp_option options[] = {
@@ -28,6 +39,16 @@ static const struct argp_option options[] = {
      "values compared as DTYPE are equal if |a - b| <= X (default 0; of f8_e4m3 codes beside plain "
      "values: half a step of the code); may be repeated",
      0},
+    {"against-live", OPTION_LIVE, "WHERE", 0,
+     "B is what ranks of a running job hold now: WHERE is the server's ADDRESS, or JOB.yaml, then "
+     "/engine:N (default: engine 0), /infer:N (one rank) or /train",
+     0},
+    {"token-file", OPTION_TOKEN, "FILE", 0,
+     "with --against-live: the job's token (default as weft status)", 0},
+    {"model", OPTION_MODEL, "CONFIG", 0,
+     "with --against-live: the job's config.json (default: the job file's, else A's)", 0},
+    {"timeout", OPTION_TIMEOUT, "SECONDS", 0,
+     "with --against-live: for each answer, and for ranks to hold one version (10)", 0},
     {"family", 'f', "FILE", 0,
      "a file that describes a model family (docs/add-a-model.md), beside the built-in ones; may be "
      "repeated",
@@ -58,6 +79,30 @@ static void parse_tolerance(struct argp_state *state, struct wf_compare_options 
     compare->tolerance_given[dtype] = true;
 }
 
+static uint64_t parse_timeout(struct argp_state *state, const char *argument)
+{
+    char *end = NULL;
+    double seconds = strtod(argument, &end);
+    if (*end != '\0' || !(seconds > 0 && seconds <= 3600)) {
+        argp_error(state, "--timeout: expected seconds up to 3600, found \"%s\"", argument);
+    }
+    return (uint64_t)(seconds * 1e9);
+}
+
+static void check_sides(struct argp_state *state, const struct arguments *arguments)
+{
+    const struct wf_live_request *live = &arguments->live;
+    if (live->where == NULL && state->arg_num < WF_SIDES) {
+        argp_error(state, "which two folders? A and B are Hugging Face folders or dumps");
+    }
+    if (live->where != NULL && state->arg_num != 1) {
+        argp_error(state, "with --against-live there is one folder, A; B is the running job");
+    }
+    if (live->where == NULL && (live->token_file != NULL || live->model != NULL)) {
+        argp_error(state, "--token-file and --model belong to --against-live");
+    }
+}
+
 static error_t parse(int key, char *argument, struct argp_state *state)
 {
     struct arguments *arguments = state->input;
@@ -86,9 +131,19 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         arguments->sides[state->arg_num] = argument;
         return 0;
     case ARGP_KEY_END:
-        if (state->arg_num < WF_SIDES) {
-            argp_error(state, "which two folders? A and B are Hugging Face folders or dumps");
-        }
+        check_sides(state, arguments);
+        return 0;
+    case OPTION_LIVE:
+        arguments->live.where = argument;
+        return 0;
+    case OPTION_TOKEN:
+        arguments->live.token_file = argument;
+        return 0;
+    case OPTION_MODEL:
+        arguments->live.model = argument;
+        return 0;
+    case OPTION_TIMEOUT:
+        arguments->live.timeout_ns = parse_timeout(state, argument);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -127,40 +182,60 @@ static enum wf_status write_json(const char *path, const struct wf_compare *comp
     return status;
 }
 
+static enum wf_status run(struct arguments *arguments, struct wf_live_session *session,
+                          struct wf_compare *compare, bool *usage_out, struct wf_error *error)
+{
+    enum wf_status status = WF_OK;
+    if (arguments->live.where != NULL) {
+        status =
+            wf_live_session_open(&arguments->live, &arguments->families, session, usage_out, error);
+        arguments->compare.live = &session->side;
+    }
+    arguments->compare.families = arguments->families.list;
+    if (status == WF_OK) {
+        status = wf_compare_run(arguments->sides[WF_A], arguments->sides[WF_B], &arguments->compare,
+                                compare, error);
+    }
+    if (status == WF_OK) {
+        bool to_stdout = arguments->json != NULL && strcmp(arguments->json, "-") == 0;
+        wf_compare_print(to_stdout ? stderr : stdout, compare);
+        status = arguments->json != NULL ? write_json(arguments->json, compare, error) : WF_OK;
+    }
+    return status;
+}
+
 int wf_cmd_compare(int argc, char **argv)
 {
     static const struct argp argp = {
         .options = options,
         .parser = parse,
-        .args_doc = "A B",
+        .args_doc = "A B\nA --against-live WHERE",
         .doc = "Compares two sets of weights, parameter by parameter under their canonical names: "
                "Hugging Face folders and dumps of ranks (recipe.json and rank_00.safetensors), any "
-               "against any (docs/compare.md).\vExit status: 0 if they are equal; 1 if not, or if "
+               "against any, or against what a running job's ranks hold "
+               "(docs/compare.md).\vExit status: 0 if they are equal; 1 if not, or if "
                "something cannot be read; 2 if the command line is wrong.",
     };
-    struct arguments arguments = {.compare = {.max_layers = WF_NONE}};
-    struct wf_compare compare;
+    struct arguments arguments = {.compare = {.max_layers = WF_NONE},
+                                  .live = {.timeout_ns = TIMEOUT_DEFAULT_NS}};
+    struct wf_live_session session = {0};
+    struct wf_compare compare = {0};
     struct wf_error error = {0};
+    bool usage = false;
     argp_err_exit_status = WF_EXIT_USAGE;
     argv[0] = (char[]){"weft compare"}; /* the name in argp's messages */
     argp_parse(&argp, argc, argv, 0, NULL, &arguments);
-    arguments.compare.families = arguments.families.list;
     if (isatty(STDERR_FILENO)) {
         arguments.compare.progress = show_progress;
         arguments.compare.user = &arguments;
     }
-    enum wf_status status = wf_compare_run(arguments.sides[WF_A], arguments.sides[WF_B],
-                                           &arguments.compare, &compare, &error);
+    enum wf_status status = run(&arguments, &session, &compare, &usage, &error);
     bool ok = status == WF_OK && compare.ok;
-    if (status == WF_OK) {
-        bool to_stdout = arguments.json != NULL && strcmp(arguments.json, "-") == 0;
-        wf_compare_print(to_stdout ? stderr : stdout, &compare);
-        status = arguments.json != NULL ? write_json(arguments.json, &compare, &error) : WF_OK;
-    }
     if (status != WF_OK) {
         fprintf(stderr, "weft compare: %s\n", error.text);
     }
     wf_compare_fini(&compare);
+    wf_live_session_close(&session);
     wf_family_files_fini(&arguments.families);
-    return ok && status == WF_OK ? WF_EXIT_OK : WF_EXIT_FAILED;
+    return ok ? WF_EXIT_OK : usage ? WF_EXIT_USAGE : WF_EXIT_FAILED;
 }

@@ -4,12 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "config/address.h"
 #include "tools/commands.h"
 #include "tools/files/atomic.h"
 #include "tools/run/token_file.h"
+#include "tools/target.h"
 #include "tools/watch/ask.h"
 #include "tools/watch/print.h"
 #include "tools/watch/status_json.h"
@@ -21,14 +20,6 @@ struct arguments {
     const char *target, *token_file, *json;
     bool waits, secret;
     uint64_t timeout_ns;
-};
-
-/* Whom to ask, found from the arguments. */
-struct target {
-    char address[WF_ADDRESS_MAX];
-    char job[WF_JOB_NAME_MAX]; /* "": not known */
-    struct wf_job_file *file;  /* or NULL */
-    struct wf_token token;
 };
 
 static const struct argp_option options[] = {
@@ -78,89 +69,6 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     default:
         return ARGP_ERR_UNKNOWN;
     }
-}
-
-/* --- whom to ask ------------------------------------------------------------------------------ */
-/* Where the system picked a port or a name, the note of the server says which. */
-static bool is_reachable(const char *listen)
-{
-    size_t len = strlen(listen);
-    if (len < 2) {
-        return false;
-    }
-    bool picked = (strncmp(listen, "tcp:", 4) == 0 && strcmp(listen + len - 2, ":0") == 0) ||
-                  listen[len - 1] == '*';
-    return !picked;
-}
-
-static enum wf_status find_by_note(const char *job, struct target *target, struct wf_error *error)
-{
-    struct wf_server_note note;
-    if (!wf_server_note_find(NULL, job, &note)) {
-        return wf_error_set(error, WF_CONNECTION,
-                            "no server of %s%s runs on this host for this user: give the ADDRESS "
-                            "that it printed",
-                            job != NULL ? "job " : "any job", job != NULL ? job : "");
-    }
-    strcpy(target->address, note.address);
-    strcpy(target->job, note.job);
-    return WF_OK;
-}
-
-/* A server that listens everywhere is there on this host too. */
-static void make_reachable(struct target *target)
-{
-    static const char *const wild[] = {"tcp:*:", "tcp:0.0.0.0:", "tcp:[::]:"};
-    for (size_t i = 0; i < sizeof wild / sizeof wild[0]; i++) {
-        size_t len = strlen(wild[i]);
-        if (strncmp(target->address, wild[i], len) == 0) {
-            char port[16];
-            snprintf(port, sizeof port, "%.15s", target->address + len);
-            snprintf(target->address, sizeof target->address, "tcp:localhost:%s", port);
-        }
-    }
-}
-
-static enum wf_status find_by_file(const char *path, struct target *target, struct wf_error *error)
-{
-    target->file = calloc(1, sizeof *target->file);
-    WF_ASSERT(target->file != NULL);
-    enum wf_status status = wf_job_load(path, target->file, error);
-    if (status != WF_OK) {
-        return status;
-    }
-    const struct wf_job_file *job = target->file;
-    strcpy(target->job, job->name);
-    if (job->server.address[0] != '\0') {
-        strcpy(target->address, job->server.address);
-    } else if (is_reachable(job->server.listen)) {
-        strcpy(target->address, job->server.listen);
-    } else {
-        return find_by_note(job->name, target, error);
-    }
-    return WF_OK;
-}
-
-static enum wf_status find_target(const struct arguments *arguments, struct target *target,
-                                  struct wf_error *error)
-{
-    const char *text = arguments->target;
-    struct stat info;
-    if (text == NULL) {
-        return find_by_note(NULL, target, error);
-    }
-    size_t len = strlen(text);
-    bool named = (len > 5 && strcmp(text + len - 5, ".yaml") == 0) ||
-                 (len > 4 && strcmp(text + len - 4, ".yml") == 0);
-    if (named || (stat(text, &info) == 0 && S_ISREG(info.st_mode))) {
-        return find_by_file(text, target, error);
-    }
-    struct wf_server_note note;
-    enum wf_status status = wf_address_complete(text, target->address, error);
-    if (status == WF_OK && wf_server_note_find(target->address, NULL, &note)) {
-        strcpy(target->job, note.job);
-    }
-    return status;
 }
 
 /* --- telling ---------------------------------------------------------------------------------- */
@@ -214,7 +122,7 @@ static void tell_secret(const struct wf_token *token)
 
 /* --- the whole -------------------------------------------------------------------------------- */
 static enum wf_status ask(struct wf_loop *loop, const struct arguments *arguments,
-                          struct target *target, struct wf_error *error)
+                          struct wf_target *target, struct wf_error *error)
 {
     char path[WF_PATH_MAX];
     struct wf_frame frame;
@@ -244,12 +152,11 @@ static enum wf_status ask(struct wf_loop *loop, const struct arguments *argument
     return status;
 }
 
-static enum wf_status run(const struct arguments *arguments, struct target *target,
+static enum wf_status run(const struct arguments *arguments, struct wf_target *target,
                           struct wf_error *error)
 {
     struct wf_loop *loop = NULL;
     struct wf_env *env = NULL;
-    make_reachable(target);
     enum wf_status status =
         wf_loop_new(&(struct wf_loop_options){.poller = WF_POLLER_EPOLL}, &loop, error);
     if (status == WF_OK) {
@@ -280,12 +187,12 @@ int wf_cmd_status(int argc, char **argv)
         0,
         0};
     struct arguments arguments = {.timeout_ns = TIMEOUT_DEFAULT_NS};
-    struct target target = {0};
+    struct wf_target target = {0};
     struct wf_error error = {0};
     argp_err_exit_status = WF_EXIT_USAGE;
     argv[0] = (char *)"weft status";
     argp_parse(&argp, argc, argv, 0, 0, &arguments);
-    enum wf_status status = find_target(&arguments, &target, &error);
+    enum wf_status status = wf_target_find(arguments.target, &target, &error);
     bool usage = status == WF_INVALID || status == WF_UNSUPPORTED;
     if (status == WF_OK) {
         status = run(&arguments, &target, &error);
@@ -293,7 +200,6 @@ int wf_cmd_status(int argc, char **argv)
     if (status != WF_OK) {
         fprintf(stderr, "weft status: %s\n", error.text);
     }
-    free(target.file);
-    wf_token_wipe(&target.token);
+    wf_target_fini(&target);
     return status == WF_OK ? WF_EXIT_OK : usage ? WF_EXIT_USAGE : WF_EXIT_FAILED;
 }

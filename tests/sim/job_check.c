@@ -44,9 +44,11 @@ static bool sample(struct job *job, const struct job_rank *host, uint64_t salt)
         if (elements > 0 &&
             !element_is_good(host, tensor, element,
                              job_arrived(host, tensor, job_content(host->version, 0)))) {
-            job_fail(job, "torn: infer rank %u serves step %llu, element %llu of %s is another's",
-                     host->index, (unsigned long long)host->version.step,
-                     (unsigned long long)element, host->layout->tensors[tensor].name);
+            job_fail(
+                job,
+                "torn: infer rank %u serves or shows step %llu, element %llu of %s is another's",
+                host->index, (unsigned long long)host->version.step, (unsigned long long)element,
+                host->layout->tensors[tensor].name);
             return false;
         }
     }
@@ -142,9 +144,42 @@ static bool reads_from(const struct job_rank *host, const struct job_rank *write
            wf_agreed_position(agreed, WF_TRAIN, writer->side, writer->index) != UINT32_MAX;
 }
 
+/* What observers are told: a rank that says it holds a version has its bytes, and none that does
+ * not any more comes back to it unless it says that it was written to. */
+static bool check_held(struct job *job, struct job_rank *host)
+{
+    struct wf_frame_held held, *last = &host->held;
+    wf_meta_client_held(host->rank->client, &held);
+    bool same = wf_version_compare(held.version, last->version) == 0;
+    bool back = host->held_ended && same && held.writes == last->writes;
+    if (wf_version_is_none(held.version)) {
+        host->held_ended = true;
+        return true;
+    }
+    if (back) {
+        job_fail(job, "infer rank %u says that step %llu was never written to; it was", host->index,
+                 (unsigned long long)held.version.step);
+        return false;
+    }
+    host->held_ended = false;
+    host->held = held;
+    struct job_rank as_told = *host;
+    as_told.version = held.version;
+    return sample(job, &as_told, wf_sim_events(job->sim) + host->index);
+}
+
 void job_check_unread(const struct job_rank *writer)
 {
     struct job *job = writer->job;
+    struct wf_frame_held held = {.writes = 0};
+    if (writer->rank != NULL &&
+        (writer->side == WF_INFER || job->options.publish == WF_PUBLISH_HOLD)) {
+        wf_meta_client_held(writer->rank->client, &held);
+    }
+    if (!wf_version_is_none(held.version)) {
+        job_fail(job, "%s rank %u tells observers that it holds step %llu while it is written to",
+                 wf_side_name(writer->side), writer->index, (unsigned long long)held.version.step);
+    }
     for (uint32_t i = JOB_TRAIN; i < JOB_RANKS; i++) {
         const struct job_rank *host = &job->ranks[i];
         if (!host->alive || host->rank == NULL || !reads_from(host, writer)) {
@@ -185,6 +220,12 @@ bool job_check(struct job *job)
     }
     if (!check_dirty(job)) {
         return false;
+    }
+    for (uint32_t i = JOB_TRAIN; i < JOB_RANKS; i++) {
+        struct job_rank *host = &job->ranks[i];
+        if (host->alive && host->rank != NULL && !check_held(job, host)) {
+            return false;
+        }
     }
     check_replicas(job);
     return job->result->failure[0] == '\0';

@@ -38,6 +38,8 @@ struct job_rank {
     struct wf_version version, top;
     struct wf_version released;         /* train: newest that engines are said to have */
     struct wf_version settled, doubted; /* train: newest whose end, whose doubt it was told */
+    struct wf_frame_held held;          /* newest version that observers were told of, */
+    bool held_ended;                    /* and since then none */
     /* train */
     uint64_t step; /* of the weights */
     bool must_publish, waits_outcome, finished;

@@ -24,7 +24,7 @@ static bool grow_list(void *list, size_t item_bytes, uint32_t count, uint32_t *c
 
 /* --- pairs ----------------------------------------------------------------------------------- */
 
-static uint32_t by_role(const struct wf_side *side, const char *role)
+static uint32_t by_role(const struct wf_compare_side *side, const char *role)
 {
     if (side->model == NULL || side->by_names) {
         return WF_NONE;
@@ -34,7 +34,8 @@ static uint32_t by_role(const struct wf_side *side, const char *role)
 }
 
 /* What the other side has under this name; of a tied head that is the embedding. */
-static uint32_t find_other(const struct wf_side *own, uint32_t param, const struct wf_side *other)
+static uint32_t find_other(const struct wf_compare_side *own, uint32_t param,
+                           const struct wf_compare_side *other)
 {
     uint32_t found = wf_side_find(other, own->params[param].name);
     if (found == WF_NONE && other->model != NULL && other->model->tied &&
@@ -69,6 +70,9 @@ static enum wf_compare_kind kind_of(const struct wf_compare *compare,
     if (p[WF_A] != NULL && p[WF_A]->elements == 0) {
         return WF_PAIR_LEFT_OUT;
     }
+    if ((!has_a && compare->side[WF_A].partial) || (!has_b && compare->side[WF_B].partial)) {
+        return WF_PAIR_LEFT_OUT;
+    }
     return !has_a && !has_b ? WF_PAIR_MISSING_BOTH
            : !has_a         ? WF_PAIR_MISSING_A
            : !has_b         ? WF_PAIR_MISSING_B
@@ -88,7 +92,7 @@ static void add_pair(struct wf_compare *compare, uint32_t a, uint32_t b)
 
 static enum wf_status make_pairs(struct wf_compare *compare, struct wf_error *error)
 {
-    const struct wf_side *a = &compare->side[WF_A], *b = &compare->side[WF_B];
+    const struct wf_compare_side *a = &compare->side[WF_A], *b = &compare->side[WF_B];
     size_t most = (size_t)a->param_count + b->param_count;
     compare->pairs = calloc(most + 1, sizeof *compare->pairs);
     if (compare->pairs == NULL) {
@@ -117,7 +121,7 @@ static enum wf_status make_pairs(struct wf_compare *compare, struct wf_error *er
 
 static bool stops(enum wf_status status)
 {
-    return status == WF_IO || status == WF_NO_MEMORY;
+    return status == WF_IO || status == WF_NO_MEMORY || status == WF_STALE;
 }
 
 static enum wf_status compare_pair(struct wf_compare *compare, struct wf_compare_pair *pair,
@@ -128,6 +132,10 @@ static enum wf_status compare_pair(struct wf_compare *compare, struct wf_compare
     uint64_t elements = compare->side[WF_A].params[a.param].elements;
     enum wf_status status = wf_compare_range(compare, a, b, 0, elements, &pair->result, &why);
     if (status == WF_OK) {
+        for (uint32_t s = 0; s < WF_SIDES; s++) {
+            bool partial = compare->side[s].partial;
+            pair->result.missing[s] = partial ? 0 : pair->result.missing[s];
+        }
         compare->tensors++;
         compare->elements += pair->result.values.elements;
         return WF_OK;
@@ -139,7 +147,7 @@ static enum wf_status compare_pair(struct wf_compare *compare, struct wf_compare
     return wf_texts_add(&compare->refused, error, "%s", why.text);
 }
 
-static uint32_t first_source_at(const struct wf_side *side, uint32_t param, uint32_t copy,
+static uint32_t first_source_at(const struct wf_compare_side *side, uint32_t param, uint32_t copy,
                                 uint64_t index)
 {
     const struct wf_side_param *p = &side->params[param];
@@ -156,7 +164,7 @@ static uint32_t first_source_at(const struct wf_side *side, uint32_t param, uint
 static enum wf_status compare_copies(struct wf_compare *compare, uint32_t side, uint32_t param,
                                      struct wf_error *error)
 {
-    const struct wf_side *of = &compare->side[side];
+    const struct wf_compare_side *of = &compare->side[side];
     const struct wf_side_param *p = &of->params[param];
     for (uint32_t s = p->first_source; s < p->first_source + p->source_count && !p->dtypes_differ;
          s++) {
@@ -240,7 +248,7 @@ static enum wf_status compare_all(struct wf_compare *compare, struct wf_error *e
 
 /* A checkpoint may hold more than the model needs; a rank's memory may not, and a bias or a scale
  * that nobody knows of makes it another model. */
-static bool unknown_matters(const struct wf_side *side)
+static bool unknown_matters(const struct wf_compare_side *side)
 {
     bool matters = strcmp(side->spec, "hf") != 0 && side->unknown.count > 0;
     for (uint32_t i = 0; i < side->unknown.count; i++) {
@@ -272,21 +280,32 @@ static bool is_ok(const struct wf_compare *compare)
     return ok;
 }
 
+static enum wf_status open_b(struct wf_compare *compare, const char *b, struct wf_error *error)
+{
+    const struct wf_compare_options *options = &compare->options;
+    if (options->live == NULL) {
+        return wf_side_open(b, options->families, &compare->side[WF_B], error);
+    }
+    struct wf_side_live live = *options->live;
+    live.config = live.config != NULL ? live.config : compare->side[WF_A].config;
+    return wf_side_open_live(&live, &compare->side[WF_B], &compare->live_version, error);
+}
+
 enum wf_status wf_compare_run(const char *a, const char *b,
                               const struct wf_compare_options *options, struct wf_compare *compare,
                               struct wf_error *error)
 {
     *compare = (struct wf_compare){.options = *options};
     enum wf_status status = wf_side_open(a, options->families, &compare->side[WF_A], error);
-    status =
-        status == WF_OK ? wf_side_open(b, options->families, &compare->side[WF_B], error) : status;
+    status = status == WF_OK ? open_b(compare, b, error) : status;
     status = status == WF_OK ? make_pairs(compare, error) : status;
     status = status == WF_OK ? compare_all(compare, error) : status;
     if (status == WF_OK) {
         compare->ok = is_ok(compare);
         status = wf_diagnose(compare, error);
     }
-    return status;
+    return status == WF_OK && options->live != NULL ? wf_live_check(options->live->live, error)
+                                                    : status;
 }
 
 void wf_compare_fini(struct wf_compare *compare)

@@ -26,6 +26,8 @@ struct wf_compare_options {
     double tolerance[WF_DTYPE_COUNT]; /* |a - b| at most; 0 unless given */
     bool tolerance_given[WF_DTYPE_COUNT];
     const struct wf_family *const *families;
+    /* B is what running ranks hold; its path is not looked at. `live->config` may be NULL: A's. */
+    const struct wf_side_live *live;
     /* Called with shares of the work done; may be NULL. */
     void (*progress)(void *user, uint64_t elements_done, uint64_t elements_total);
     void *user;
@@ -68,7 +70,8 @@ struct wf_compare_padding {
 };
 
 struct wf_compare {
-    struct wf_side side[WF_SIDES];
+    struct wf_compare_side side[WF_SIDES];
+    struct wf_version live_version; /* B, of a running job; else none */
     struct wf_compare_options options;
     struct wf_compare_pair *pairs;
     uint32_t pair_count;
@@ -93,7 +96,8 @@ struct wf_compare {
     uint64_t slack_count;
 };
 
-/* Opens both sides and compares. IO and NO_MEMORY fail; everything else is in *compare. End with
+/* Opens both sides and compares. IO and NO_MEMORY fail, and STALE: ranks that were looked at have
+ * another version by now; everything else is in *compare. End with
  * wf_compare_fini, also after a failure. */
 enum wf_status wf_compare_run(const char *a, const char *b,
                               const struct wf_compare_options *options, struct wf_compare *compare,

@@ -114,7 +114,7 @@ static enum wf_status load_scales(struct wf_compare *compare, struct wf_compare_
                                   struct wf_error *error)
 {
     struct wf_compare_scales *scales = &compare->scales[operand.side];
-    struct wf_side *side = &compare->side[operand.side];
+    struct wf_compare_side *side = &compare->side[operand.side];
     const struct wf_side_param *p = &side->params[operand.param];
     if (scales->values != NULL && scales->param == p->scales) {
         return WF_OK;
@@ -270,7 +270,7 @@ enum wf_status wf_compare_copy_range(struct wf_compare *compare, struct wf_compa
                                      uint32_t source, struct wf_values *values,
                                      struct wf_error *error)
 {
-    struct wf_side *side = &compare->side[operand.side];
+    struct wf_compare_side *side = &compare->side[operand.side];
     const struct wf_side_param *p = &side->params[operand.param];
     enum wf_dtype as = p->less_one ? WF_DTYPE_F32 : p->dtype;
     size_t bytes = wf_dtype_bytes(as);
@@ -304,7 +304,7 @@ enum wf_status wf_compare_read_f32(struct wf_compare *compare, struct wf_compare
                                    uint64_t first, uint64_t count, float *out,
                                    struct wf_error *error)
 {
-    struct wf_side *side = &compare->side[operand.side];
+    struct wf_compare_side *side = &compare->side[operand.side];
     const struct wf_side_param *p = &side->params[operand.param];
     memset(out, 0, count * sizeof *out);
     if (p->scales != WF_NONE) {

@@ -146,7 +146,7 @@ static enum wf_status examine_pairs(struct tally *tally, struct wf_error *error)
 static void examine_shapes(struct tally *tally)
 {
     for (uint32_t s = 0; s < WF_SIDES; s++) {
-        const struct wf_side *side = &tally->compare->side[s];
+        const struct wf_compare_side *side = &tally->compare->side[s];
         for (uint32_t i = 0; i < side->shape_count; i++) {
             const struct wf_side_shape *shape = &side->shapes[i];
             const uint64_t *want = shape->expected, *found = shape->found;
@@ -176,7 +176,7 @@ static void examine_copies(struct tally *tally)
     const struct wf_compare *compare = tally->compare;
     for (uint32_t i = 0; i < compare->copy_count; i++) {
         const struct wf_compare_copy *copy = &compare->copies[i];
-        const struct wf_side *side = &compare->side[copy->side];
+        const struct wf_compare_side *side = &compare->side[copy->side];
         const struct wf_side_param *p = &side->params[copy->param];
         const struct wf_side_source *one = &side->sources[p->first_source + copy->source];
         const struct wf_side_source *other = &side->sources[p->first_source + copy->first_source];
@@ -218,7 +218,7 @@ enum wf_status wf_diagnose(struct wf_compare *compare, struct wf_error *error)
     status = status == WF_OK ? tell(tally, error) : status;
     free(tally);
     for (uint32_t s = 0; s < WF_SIDES && status == WF_OK; s++) {
-        const struct wf_side *side = &compare->side[s];
+        const struct wf_compare_side *side = &compare->side[s];
         for (uint32_t i = 0; i < side->refused.count && status == WF_OK; i++) {
             status = wf_texts_add(&compare->diagnosis, error, "Weft does not support %s: %s",
                                   s == WF_A ? "A" : "B", side->refused.items[i]);

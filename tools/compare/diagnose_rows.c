@@ -96,7 +96,7 @@ static bool is_candidate(const struct wf_side_param *own, const struct wf_side_p
 static void find_candidates(struct map *map)
 {
     const struct wf_patient *p = map->patient;
-    const struct wf_side *side = &p->compare->side[WF_A];
+    const struct wf_compare_side *side = &p->compare->side[WF_A];
     uint32_t own = p->pair->param[WF_A];
     map->candidates[map->count++] = (struct candidate){.param = own, .rows = p->rows};
     for (uint32_t i = 0; i < side->param_count && map->count < CANDIDATES_MAX; i++) {
@@ -197,7 +197,7 @@ static bool has(const char *name, const char *word)
     return strstr(name, word) != NULL;
 }
 
-static bool is_predicting(const struct wf_side *side, uint32_t param)
+static bool is_predicting(const struct wf_compare_side *side, uint32_t param)
 {
     const struct wf_model *model = side->model;
     uint32_t in_model = side->params[param].in_model;
@@ -210,7 +210,7 @@ static bool is_predicting(const struct wf_side *side, uint32_t param)
 /* All rows from one other parameter, in their places. */
 static void judge_other(const struct map *map, uint32_t other, struct wf_finding *finding)
 {
-    const struct wf_side *side = &map->patient->compare->side[WF_A];
+    const struct wf_compare_side *side = &map->patient->compare->side[WF_A];
     uint32_t own = map->patient->pair->param[WF_A];
     const char *name = side->params[own].name, *from = side->params[other].name;
     bool same_layer = side->params[own].layer == side->params[other].layer;
@@ -225,7 +225,7 @@ static void judge_other(const struct map *map, uint32_t other, struct wf_finding
 static void judge(const struct map *map, struct wf_finding *finding)
 {
     const struct wf_patient *p = map->patient;
-    const struct wf_side *side = &p->compare->side[WF_A];
+    const struct wf_compare_side *side = &p->compare->side[WF_A];
     const struct candidate *own = &map->candidates[0];
     uint32_t used = 0, other = 0;
     if (map->lost > 0) {

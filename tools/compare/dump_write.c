@@ -29,7 +29,7 @@ struct codes {
 };
 
 struct writer {
-    struct wf_side side;          /* from where */
+    struct wf_compare_side side;  /* from where */
     struct wf_model *job;         /* whose view the ranks have */
     const struct wf_model *model; /* that view */
     struct codes codes;

@@ -138,7 +138,7 @@ static struct json_object *copies_to_json(const struct wf_compare *compare)
     struct json_object *array = json_object_new_array();
     for (uint32_t i = 0; i < compare->copy_count; i++) {
         const struct wf_compare_copy *copy = &compare->copies[i];
-        const struct wf_side *side = &compare->side[copy->side];
+        const struct wf_compare_side *side = &compare->side[copy->side];
         const struct wf_side_source *first = &side->sources[copy->first_source];
         const struct wf_side_source *second = &side->sources[copy->source];
         struct json_object *entry = json_object_new_object();
@@ -207,7 +207,7 @@ struct json_object *wf_compare_to_json(const struct wf_compare *compare)
     put(root, "padding", paddings_to_json(compare));
     put(root, "left_out", left_out);
     for (uint32_t s = 0; s < WF_SIDES; s++) {
-        const struct wf_side *side = &compare->side[s];
+        const struct wf_compare_side *side = &compare->side[s];
         struct json_object *about = json_object_new_object();
         put(about, "path", text(side->path));
         put(about, "spec", side->spec[0] != '\0' ? text(side->spec) : NULL);
@@ -250,7 +250,7 @@ static void print_texts(FILE *out, const char *title, char side, const struct wf
 
 static void print_side(FILE *out, const struct wf_compare *compare, uint32_t s)
 {
-    const struct wf_side *side = &compare->side[s];
+    const struct wf_compare_side *side = &compare->side[s];
     fprintf(out, "%c  %s: %s, %" PRIu32 " %s, %" PRIu32 " parameters%s\n", side_letter[s],
             side->path, side->spec[0] != '\0' ? side->spec : "nobody knows of what",
             side->rank_count, side->rank_count == 1 ? "rank" : "ranks", side->param_count,
@@ -349,7 +349,7 @@ static void print_copies(FILE *out, const struct wf_compare *compare)
     uint32_t count = 0;
     for (uint32_t i = 0; i < compare->copy_count; i++) {
         const struct wf_compare_copy *copy = &compare->copies[i];
-        const struct wf_side *side = &compare->side[copy->side];
+        const struct wf_compare_side *side = &compare->side[copy->side];
         const struct wf_side_source *first = &side->sources[copy->first_source];
         const struct wf_side_source *second = &side->sources[copy->source];
         if (may_print(&count)) {

@@ -1,6 +1,7 @@
 /* side.h - one of two sets of files that are compared: where each parameter's elements lie.
  *
- * A side is a Hugging Face folder or a dump (tools/files/dump.h). Its parameters have canonical
+ * A side is a Hugging Face folder, a dump (tools/files/dump.h), or what running ranks hold
+ * (tools/live/live.h), whose regions are then the files. Its parameters have canonical
  * names; each has sources, the places of its elements in the ranks' files, which follow from the
  * layouts (models/layout.h). Files are taken as they are: a tensor that is absent, has another
  * shape or is unknown goes into a list and stops nothing.
@@ -20,6 +21,7 @@
 
 #include "models/layout.h"
 #include "tools/files/dump.h"
+#include "tools/live/live.h"
 
 enum {
     WF_SIDE_WINDOW_BYTES = 4 << 20,       /* read at a time where elements are gathered */
@@ -75,13 +77,15 @@ struct wf_side_rank {
     uint32_t *live;           /* of each layout tensor and alias: tensor of the file or WF_NONE */
 };
 
-struct wf_side {
+struct wf_compare_side {
     char *path;
     char spec[WF_SPEC_MAX];       /* "hf", "megatron:tp=3", "" if it was refused */
     bool by_names;                /* no model or no layouts */
     bool serves;                  /* an engine's: padding must hold its fill */
+    bool partial;                 /* one rank of several: what it has not is not missing */
     const struct wf_model *model; /* the view of the side's recipe; NULL if refused */
     struct wf_model *owned;       /* of which it is a view */
+    struct wf_model *config;      /* of the config alone; NULL if refused. Owned, or `owned` */
     struct wf_side_rank *ranks;
     uint32_t rank_count;
     struct wf_side_param *params; /* in the model's order */
@@ -100,28 +104,43 @@ struct wf_side {
 /* `families` as everywhere; may be NULL. Fails only for what cannot be read at all (no folder, no
  * files, a broken header). End with wf_side_close, also after a failure. */
 enum wf_status wf_side_open(const char *path, const struct wf_family *const *families,
-                            struct wf_side *side, struct wf_error *error);
-void wf_side_close(struct wf_side *side);
+                            struct wf_compare_side *side, struct wf_error *error);
+/* Which running ranks. */
+enum wf_side_who { WF_LIVE_ENGINE, WF_LIVE_RANK /* of the infer side */, WF_LIVE_TRAIN };
+struct wf_side_live {
+    struct wf_live *live;
+    const struct wf_model *config; /* the job's; borrowed for the call */
+    enum wf_side_who who;
+    uint32_t number;     /* of the engine or the rank */
+    const char *address; /* of the server, for messages */
+};
+/* What ranks of a running job hold; all that is read later is one version, as long as wf_live_check
+ * says so. `live` is borrowed until the side is closed. MISMATCH: the job has another model;
+ * NOT_FOUND: there is no such engine or rank; otherwise as wf_live_connect and wf_live_begin. */
+enum wf_status wf_side_open_live(const struct wf_side_live *options, struct wf_compare_side *side,
+                                 struct wf_version *version_out, struct wf_error *error);
+void wf_side_close(struct wf_compare_side *side);
 
 /* Index of a parameter, or WF_NONE. */
-uint32_t wf_side_find(const struct wf_side *side, const char *name);
+uint32_t wf_side_find(const struct wf_compare_side *side, const char *name);
 
 /* Elements [first, first + count) of a parameter in row-major order, cast to `as`, into `out`;
  * elements that no rank has are left as they were. `seen` (count bytes, zeroed; NULL unless the
  * parameter is `marked`): 1 where an element was written. Where the files hold the value minus 1,
  * 1 is added in f32, and `as` must be f32.
  * UNSUPPORTED: the dtypes cannot be cast into `as`. */
-enum wf_status wf_side_read(struct wf_side *side, uint32_t param, uint64_t first, uint64_t count,
-                            enum wf_dtype as, void *out, uint8_t *seen, struct wf_error *error);
+enum wf_status wf_side_read(struct wf_compare_side *side, uint32_t param, uint64_t first,
+                            uint64_t count, enum wf_dtype as, void *out, uint8_t *seen,
+                            struct wf_error *error);
 /* The same from one source alone (which may be a copy). */
-enum wf_status wf_side_read_source(struct wf_side *side, uint32_t param, uint32_t source,
+enum wf_status wf_side_read_source(struct wf_compare_side *side, uint32_t param, uint32_t source,
                                    uint64_t first, uint64_t count, enum wf_dtype as, void *out,
                                    uint8_t *seen, struct wf_error *error);
 /* True if a source shows an element of the range (or may). */
-bool wf_side_source_in(const struct wf_side *side, uint32_t param, uint32_t source, uint64_t first,
-                       uint64_t count);
+bool wf_side_source_in(const struct wf_compare_side *side, uint32_t param, uint32_t source,
+                       uint64_t first, uint64_t count);
 /* Elements to read at a time so that nothing is read from the files many times over. */
-uint64_t wf_side_tile(const struct wf_side *side, uint32_t param, uint64_t wanted);
+uint64_t wf_side_tile(const struct wf_compare_side *side, uint32_t param, uint64_t wanted);
 
 /* Compares what a rank's fills should hold with what they hold. */
 struct wf_side_padding {
@@ -132,8 +151,8 @@ struct wf_side_padding {
 };
 typedef void wf_side_padding_t(void *user, const struct wf_side_padding *padding);
 /* `found` is called for each fill that does not hold its byte. */
-enum wf_status wf_side_check_fills(struct wf_side *side, uint32_t rank, wf_side_padding_t *found,
-                                   void *user, struct wf_error *error);
+enum wf_status wf_side_check_fills(struct wf_compare_side *side, uint32_t rank,
+                                   wf_side_padding_t *found, void *user, struct wf_error *error);
 
 /* End of the name of a parameter that says how the codes of a matrix scale. */
 #define WF_SIDE_SCALES "_scale_inv"
@@ -145,12 +164,13 @@ enum wf_status wf_texts_add(struct wf_texts *texts, struct wf_error *error, cons
 void wf_texts_fini(struct wf_texts *texts);
 
 /* The tensor of a file that a source names. */
-const struct wf_dump_tensor *wf_side_tensor(const struct wf_side *side,
+const struct wf_dump_tensor *wf_side_tensor(const struct wf_compare_side *side,
                                             const struct wf_side_source *source);
 /* For side_*.c: where a source's elements stand, in the file's dtype. */
-struct wf_nest wf_side_nest(const struct wf_side *side, const struct wf_side_param *param,
+struct wf_nest wf_side_nest(const struct wf_compare_side *side, const struct wf_side_param *param,
                             const struct wf_side_source *source);
 /* The live tensors of `rank` under the layout, or NULL (row-major). */
-const int64_t *wf_side_order(const struct wf_side *side, const struct wf_side_source *source);
+const int64_t *wf_side_order(const struct wf_compare_side *side,
+                             const struct wf_side_source *source);
 
 #endif

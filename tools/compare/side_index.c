@@ -10,7 +10,7 @@
 
 /* Visits every place of every parameter; twice: to count, and to write down. */
 struct indexer {
-    struct wf_side *side;
+    struct wf_compare_side *side;
     bool counting;
     uint32_t *next; /* of each parameter: its next free source */
     bool **known;   /* of each rank: tensors of the file that somebody knows */
@@ -20,7 +20,7 @@ struct indexer {
 
 /* --- matching -------------------------------------------------------------------------------- */
 
-static void note_shape(struct wf_side *side, const char *name, uint32_t rank, uint32_t ndim,
+static void note_shape(struct wf_compare_side *side, const char *name, uint32_t rank, uint32_t ndim,
                        const uint64_t *shape, const struct wf_dump_tensor *found)
 {
     if (side->shape_count == side->shape_capacity) {
@@ -62,7 +62,7 @@ static const struct wf_dump_tensor *find_live(const struct wf_dump_rank *files, 
 }
 
 /* The parameter that alone makes up a tensor, for a name in reports; else the tensor's. */
-static const char *name_of(const struct wf_side *side, const struct wf_layout *layout,
+static const char *name_of(const struct wf_compare_side *side, const struct wf_layout *layout,
                            uint32_t tensor)
 {
     uint32_t first, end;
@@ -78,7 +78,7 @@ static const char *name_of(const struct wf_side *side, const struct wf_layout *l
                                            : layout->tensors[tensor].name;
 }
 
-static enum wf_status match_rank(struct wf_side *side, uint32_t rank, bool *known,
+static enum wf_status match_rank(struct wf_compare_side *side, uint32_t rank, bool *known,
                                  struct wf_error *error)
 {
     struct wf_side_rank *r = &side->ranks[rank];
@@ -168,7 +168,7 @@ static const char *tied_head(const struct wf_model *model)
 /* Tensors of a checkpoint that are parameters one by one, and the head that a tied one may have. */
 static void visit_own_names(struct indexer *x)
 {
-    struct wf_side *side = x->side;
+    struct wf_compare_side *side = x->side;
     const struct wf_dump_rank *files = &side->ranks[0].files;
     const char *head = tied_head(side->model);
     for (uint32_t t = 0; t < files->count; t++) {
@@ -248,7 +248,7 @@ void wf_side_numbers(const char *name, uint32_t *layer_out, uint32_t *expert_out
     *expert_out = found[1];
 }
 
-static enum wf_status make_params(struct wf_side *side, struct wf_error *error)
+static enum wf_status make_params(struct wf_compare_side *side, struct wf_error *error)
 {
     uint32_t count = side->by_names ? 0 : side->model->param_count;
     for (uint32_t r = 0; side->by_names && r < side->rank_count; r++) {
@@ -293,11 +293,11 @@ static enum wf_status make_params(struct wf_side *side, struct wf_error *error)
 
 static int compare_names(const void *a, const void *b, void *side)
 {
-    const struct wf_side_param *params = ((const struct wf_side *)side)->params;
+    const struct wf_side_param *params = ((const struct wf_compare_side *)side)->params;
     return strcmp(params[*(const uint32_t *)a].name, params[*(const uint32_t *)b].name);
 }
 
-static enum wf_status sort_names(struct wf_side *side, struct wf_error *error)
+static enum wf_status sort_names(struct wf_compare_side *side, struct wf_error *error)
 {
     side->by_name = malloc((side->param_count + 1) * sizeof *side->by_name);
     if (side->by_name == NULL) {
@@ -310,7 +310,7 @@ static enum wf_status sort_names(struct wf_side *side, struct wf_error *error)
     return WF_OK;
 }
 
-uint32_t wf_side_find(const struct wf_side *side, const char *name)
+uint32_t wf_side_find(const struct wf_compare_side *side, const char *name)
 {
     uint32_t low = 0, high = side->param_count;
     while (low < high) {
@@ -362,7 +362,7 @@ static uint64_t elements_of(struct wf_nest nest)
     return elements;
 }
 
-static enum wf_status classify(struct wf_side *side, struct wf_side_param *p,
+static enum wf_status classify(struct wf_compare_side *side, struct wf_side_param *p,
                                struct wf_error *error)
 {
     for (uint32_t s = p->first_source; s < p->first_source + p->source_count; s++) {
@@ -399,7 +399,7 @@ static enum wf_status classify(struct wf_side *side, struct wf_side_param *p,
     return WF_OK;
 }
 
-static void find_scales(struct wf_side *side)
+static void find_scales(struct wf_compare_side *side)
 {
     char name[WF_NAME_MAX + 16];
     for (uint32_t i = 0; i < side->param_count; i++) {
@@ -426,7 +426,7 @@ static bool is_harmless(const struct wf_dump_tensor *tensor)
 
 static enum wf_status list_unknown(struct indexer *x)
 {
-    struct wf_side *side = x->side;
+    struct wf_compare_side *side = x->side;
     for (uint32_t r = 0; r < side->rank_count; r++) {
         const struct wf_dump_rank *files = &side->ranks[r].files;
         for (uint32_t t = 0; t < files->count; t++) {
@@ -448,7 +448,7 @@ static enum wf_status list_unknown(struct indexer *x)
 
 static enum wf_status make_sources(struct indexer *x)
 {
-    struct wf_side *side = x->side;
+    struct wf_compare_side *side = x->side;
     x->counting = true;
     visit(x);
     x->next = calloc(side->param_count + 1, sizeof *x->next);
@@ -470,7 +470,7 @@ static enum wf_status make_sources(struct indexer *x)
     return status;
 }
 
-enum wf_status wf_side_index(struct wf_side *side, struct wf_error *error)
+enum wf_status wf_side_index(struct wf_compare_side *side, struct wf_error *error)
 {
     struct indexer x = {.side = side, .error = error};
     x.known = calloc(side->rank_count + 1, sizeof *x.known);

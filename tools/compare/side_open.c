@@ -58,11 +58,11 @@ static bool has_file(const char *folder, const char *name)
 
 static void take_note(void *user, const char *sentence)
 {
-    struct wf_side *side = user;
+    struct wf_compare_side *side = user;
     wf_texts_add(&side->notes, NULL, "%s", sentence);
 }
 
-static enum wf_status refuse(struct wf_side *side, const struct wf_error *why,
+static enum wf_status refuse(struct wf_compare_side *side, const struct wf_error *why,
                              struct wf_error *error)
 {
     side->by_names = true;
@@ -70,7 +70,7 @@ static enum wf_status refuse(struct wf_side *side, const struct wf_error *why,
 }
 
 /* Every rank's file, whatever it holds. */
-static enum wf_status open_rank_files(struct wf_side *side, struct wf_error *error)
+static enum wf_status open_rank_files(struct wf_compare_side *side, struct wf_error *error)
 {
     char **names = NULL, path[PATH_ROOM];
     uint32_t count = 0;
@@ -99,7 +99,7 @@ static enum wf_status open_rank_files(struct wf_side *side, struct wf_error *err
 }
 
 /* The model as ranks of this recipe see it: with codes and scales where it says a rule. */
-static enum wf_status take_model(struct wf_side *side, const struct wf_model *config,
+static enum wf_status take_model(struct wf_compare_side *side, const struct wf_model *config,
                                  const struct wf_recipe *recipe, struct wf_error *error)
 {
     struct wf_recipe alone;
@@ -115,7 +115,8 @@ static enum wf_status take_model(struct wf_side *side, const struct wf_model *co
 }
 
 /* The ranks change their owner. */
-static enum wf_status take_dump(struct wf_side *side, struct wf_dump *dump, struct wf_error *error)
+static enum wf_status take_dump(struct wf_compare_side *side, struct wf_dump *dump,
+                                struct wf_error *error)
 {
     side->ranks = calloc(dump->rank_count, sizeof *side->ranks);
     if (side->ranks == NULL) {
@@ -127,10 +128,12 @@ static enum wf_status take_dump(struct wf_side *side, struct wf_dump *dump, stru
         dump->ranks[i] = (struct wf_dump_rank){0};
     }
     memcpy(side->spec, dump->spec, sizeof side->spec);
-    return take_model(side, dump->model, &dump->recipe, error);
+    side->config = dump->model;
+    dump->model = NULL;
+    return take_model(side, side->config, &dump->recipe, error);
 }
 
-static enum wf_status derive_all(struct wf_side *side, const struct wf_recipe *recipe,
+static enum wf_status derive_all(struct wf_compare_side *side, const struct wf_recipe *recipe,
                                  struct wf_error *error)
 {
     for (uint32_t i = 0; i < side->rank_count; i++) {
@@ -147,8 +150,8 @@ static enum wf_status derive_all(struct wf_side *side, const struct wf_recipe *r
     return WF_OK;
 }
 
-static enum wf_status open_dump(struct wf_side *side, const struct wf_family *const *families,
-                                struct wf_error *error)
+static enum wf_status open_dump(struct wf_compare_side *side,
+                                const struct wf_family *const *families, struct wf_error *error)
 {
     struct wf_dump dump;
     struct wf_error why;
@@ -174,8 +177,8 @@ static enum wf_status open_dump(struct wf_side *side, const struct wf_family *co
 }
 
 /* A Hugging Face folder is one rank whose shards are its files. */
-static enum wf_status open_folder(struct wf_side *side, const struct wf_family *const *families,
-                                  struct wf_error *error)
+static enum wf_status open_folder(struct wf_compare_side *side,
+                                  const struct wf_family *const *families, struct wf_error *error)
 {
     struct wf_hf_folder folder;
     struct wf_error why;
@@ -202,7 +205,7 @@ static enum wf_status open_folder(struct wf_side *side, const struct wf_family *
     if (wf_checkpoint_model(side->path, families, &side->owned, &why) != WF_OK) {
         return refuse(side, &why, error);
     }
-    side->model = side->owned;
+    side->model = side->config = side->owned;
     if (wf_stored_layout(side->model, &side->ranks[0].layout, &why) != WF_OK) {
         /* Tensors that are parameters one by one need no layout. */
         return wf_texts_add(&side->refused, error, "%s: %s", side->path, why.text);
@@ -211,9 +214,9 @@ static enum wf_status open_folder(struct wf_side *side, const struct wf_family *
 }
 
 enum wf_status wf_side_open(const char *path, const struct wf_family *const *families,
-                            struct wf_side *side, struct wf_error *error)
+                            struct wf_compare_side *side, struct wf_error *error)
 {
-    *side = (struct wf_side){.path = strdup(path)};
+    *side = (struct wf_compare_side){.path = strdup(path)};
     if (side->path == NULL) {
         return wf_error_set(error, WF_NO_MEMORY, "no memory for a path");
     }
@@ -234,7 +237,7 @@ enum wf_status wf_side_open(const char *path, const struct wf_family *const *fam
     return status == WF_OK ? wf_side_index(side, error) : status;
 }
 
-void wf_side_close(struct wf_side *side)
+void wf_side_close(struct wf_compare_side *side)
 {
     for (uint32_t i = 0; i < side->rank_count; i++) {
         wf_dump_rank_fini(&side->ranks[i].files);
@@ -257,6 +260,9 @@ void wf_side_close(struct wf_side *side)
     wf_texts_fini(&side->refused);
     wf_texts_fini(&side->unknown);
     wf_texts_fini(&side->notes);
+    if (side->config != side->owned) {
+        wf_model_free(side->config);
+    }
     wf_model_free(side->owned);
-    *side = (struct wf_side){0};
+    *side = (struct wf_compare_side){0};
 }

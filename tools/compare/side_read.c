@@ -14,7 +14,7 @@ enum {
 
 /* One read of a range from one source. */
 struct load {
-    struct wf_side *side;
+    struct wf_compare_side *side;
     const struct wf_dump_rank *files;
     const struct wf_dump_tensor *tensor;
     const int64_t *order;
@@ -27,20 +27,21 @@ struct load {
     struct wf_error *error;
 };
 
-const struct wf_dump_tensor *wf_side_tensor(const struct wf_side *side,
+const struct wf_dump_tensor *wf_side_tensor(const struct wf_compare_side *side,
                                             const struct wf_side_source *source)
 {
     return &side->ranks[source->rank].files.tensors[source->tensor];
 }
 
-const int64_t *wf_side_order(const struct wf_side *side, const struct wf_side_source *source)
+const int64_t *wf_side_order(const struct wf_compare_side *side,
+                             const struct wf_side_source *source)
 {
     const struct wf_layout *layout = side->ranks[source->rank].layout;
     return source->piece == WF_NONE ? NULL
                                     : layout->tensors[layout->pieces[source->piece].tensor].strides;
 }
 
-struct wf_nest wf_side_nest(const struct wf_side *side, const struct wf_side_param *param,
+struct wf_nest wf_side_nest(const struct wf_compare_side *side, const struct wf_side_param *param,
                             const struct wf_side_source *source)
 {
     const struct wf_dump_tensor *tensor = wf_side_tensor(side, source);
@@ -239,8 +240,8 @@ static void range_of(const struct wf_nest *nest, uint64_t *first_out, uint64_t *
     }
 }
 
-bool wf_side_source_in(const struct wf_side *side, uint32_t param, uint32_t source, uint64_t first,
-                       uint64_t count)
+bool wf_side_source_in(const struct wf_compare_side *side, uint32_t param, uint32_t source,
+                       uint64_t first, uint64_t count)
 {
     uint64_t low, high;
     struct wf_nest nest = wf_side_nest(side, &side->params[param], &side->sources[source]);
@@ -256,7 +257,7 @@ static struct wf_nest range_nest(uint64_t first, uint64_t count, uint32_t bytes)
                             .axes = {{count, 1, bytes}}};
 }
 
-enum wf_status wf_side_read_source(struct wf_side *side, uint32_t param, uint32_t source,
+enum wf_status wf_side_read_source(struct wf_compare_side *side, uint32_t param, uint32_t source,
                                    uint64_t first, uint64_t count, enum wf_dtype as, void *out,
                                    uint8_t *seen, struct wf_error *error)
 {
@@ -288,8 +289,9 @@ enum wf_status wf_side_read_source(struct wf_side *side, uint32_t param, uint32_
     return status;
 }
 
-enum wf_status wf_side_read(struct wf_side *side, uint32_t param, uint64_t first, uint64_t count,
-                            enum wf_dtype as, void *out, uint8_t *seen, struct wf_error *error)
+enum wf_status wf_side_read(struct wf_compare_side *side, uint32_t param, uint64_t first,
+                            uint64_t count, enum wf_dtype as, void *out, uint8_t *seen,
+                            struct wf_error *error)
 {
     const struct wf_side_param *p = &side->params[param];
     enum wf_status status = WF_OK;
@@ -323,7 +325,7 @@ static bool see_waste(void *user, const struct wf_box *box)
     return false; /* the first box is as good as any */
 }
 
-uint64_t wf_side_tile(const struct wf_side *side, uint32_t param, uint64_t wanted)
+uint64_t wf_side_tile(const struct wf_compare_side *side, uint32_t param, uint64_t wanted)
 {
     const struct wf_side_param *p = &side->params[param];
     struct waste waste = {0};
@@ -342,7 +344,7 @@ uint64_t wf_side_tile(const struct wf_side *side, uint32_t param, uint64_t wante
 
 /* --- fills ----------------------------------------------------------------------------------- */
 
-static enum wf_status check_fill(struct wf_side *side, uint32_t rank, uint32_t piece,
+static enum wf_status check_fill(struct wf_compare_side *side, uint32_t rank, uint32_t piece,
                                  wf_side_padding_t *found, void *user, struct wf_error *error)
 {
     const struct wf_side_rank *r = &side->ranks[rank];
@@ -392,8 +394,8 @@ static enum wf_status check_fill(struct wf_side *side, uint32_t rank, uint32_t p
     return status;
 }
 
-enum wf_status wf_side_check_fills(struct wf_side *side, uint32_t rank, wf_side_padding_t *found,
-                                   void *user, struct wf_error *error)
+enum wf_status wf_side_check_fills(struct wf_compare_side *side, uint32_t rank,
+                                   wf_side_padding_t *found, void *user, struct wf_error *error)
 {
     const struct wf_side_rank *r = &side->ranks[rank];
     enum wf_status status = WF_OK;

@@ -50,8 +50,13 @@ struct wf_dump_tensor {
 
 struct wf_dump_file {
     char *path; /* for messages; owned */
-    int fd;
+    int fd;     /* or -1 */
     uint64_t bytes;
+    /* NULL: from fd. Otherwise it is no file, and this gives the bytes, which lie inside it. */
+    enum wf_status (*read)(const struct wf_dump_file *file, void *buffer, size_t len,
+                           uint64_t offset, struct wf_error *error);
+    void *user;      /* for `read` */
+    uint32_t number; /* for `read` */
 };
 
 struct wf_dump_rank {

@@ -361,7 +361,9 @@ void wf_dump_rank_fini(struct wf_dump_rank *rank)
     }
     for (uint32_t i = 0; i < rank->file_count; i++) {
         free(rank->files[i].path);
-        close(rank->files[i].fd);
+        if (rank->files[i].fd >= 0) {
+            close(rank->files[i].fd);
+        }
     }
     free(rank->tensors);
     free(rank->files);

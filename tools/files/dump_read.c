@@ -22,7 +22,7 @@ struct nest {
 };
 
 struct reader {
-    int fd;
+    const struct wf_dump_file *file;
     uint64_t elem_bytes;
     uint64_t begin, end; /* of the window, in the file; equal: it is empty */
     uint8_t *window;     /* made when first needed */
@@ -75,20 +75,26 @@ static void join_axes(struct nest *nest)
 
 /* --- runs ------------------------------------------------------------------------------------ */
 
+static enum wf_status read_file(const struct wf_dump_file *file, void *buffer, uint64_t len,
+                                uint64_t offset, struct wf_error *error)
+{
+    return file->read != NULL ? file->read(file, buffer, (size_t)len, offset, error)
+                              : wf_file_pread(file->fd, buffer, (size_t)len, offset, error);
+}
+
 /* `len` bytes at `offset`, of which others follow nearby up to `end` if `near`. */
 static enum wf_status fetch(struct reader *reader, uint64_t offset, uint64_t len, uint64_t end,
                             bool near, uint8_t *dst, struct wf_error *error)
 {
     if (!near || len >= WINDOW_BYTES) {
-        return wf_file_pread(reader->fd, dst, (size_t)len, offset, error);
+        return read_file(reader->file, dst, len, offset, error);
     }
     if (offset < reader->begin || offset + len > reader->end) {
         if (reader->window == NULL && (reader->window = malloc(WINDOW_BYTES)) == NULL) {
             return wf_error_set(error, WF_NO_MEMORY, "no memory for %d bytes", WINDOW_BYTES);
         }
         uint64_t take = end - offset < WINDOW_BYTES ? end - offset : WINDOW_BYTES;
-        enum wf_status status =
-            wf_file_pread(reader->fd, reader->window, (size_t)take, offset, error);
+        enum wf_status status = read_file(reader->file, reader->window, take, offset, error);
         reader->begin = reader->end = offset;
         if (status != WF_OK) {
             return status;
@@ -231,7 +237,7 @@ enum wf_status wf_dump_rank_read(const struct wf_dump_rank *rank,
     }
     join_axes(&nest);
     const struct wf_dump_file *file = &rank->files[tensor->file];
-    struct reader reader = {.fd = file->fd, .elem_bytes = wf_dtype_bytes(tensor->dtype)};
+    struct reader reader = {.file = file, .elem_bytes = wf_dtype_bytes(tensor->dtype)};
     enum wf_status status =
         read_range(&reader, &nest, 0, tensor->offset, first, count, buffer, error);
     free(reader.window);

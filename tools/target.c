@@ -1,0 +1,102 @@
+/* target.c - an address, a job file or the notes of this host's servers: where a job's server is.
+ */
+#include "tools/target.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "config/address.h"
+#include "tools/run/token_file.h"
+
+/* Where the system picked a port or a name, the note of the server says which. */
+static bool is_reachable(const char *listen)
+{
+    size_t len = strlen(listen);
+    if (len < 2) {
+        return false;
+    }
+    bool picked = (strncmp(listen, "tcp:", 4) == 0 && strcmp(listen + len - 2, ":0") == 0) ||
+                  listen[len - 1] == '*';
+    return !picked;
+}
+
+static enum wf_status find_by_note(const char *job, struct wf_target *target,
+                                   struct wf_error *error)
+{
+    struct wf_server_note note;
+    if (!wf_server_note_find(NULL, job, &note)) {
+        return wf_error_set(error, WF_CONNECTION,
+                            "no server of %s%s runs on this host for this user: give the ADDRESS "
+                            "that it printed",
+                            job != NULL ? "job " : "any job", job != NULL ? job : "");
+    }
+    strcpy(target->address, note.address);
+    strcpy(target->job, note.job);
+    return WF_OK;
+}
+
+/* A server that listens everywhere is there on this host too. */
+static void make_reachable(struct wf_target *target)
+{
+    static const char *const wild[] = {"tcp:*:", "tcp:0.0.0.0:", "tcp:[::]:"};
+    for (size_t i = 0; i < sizeof wild / sizeof wild[0]; i++) {
+        size_t len = strlen(wild[i]);
+        if (strncmp(target->address, wild[i], len) == 0) {
+            char port[16];
+            snprintf(port, sizeof port, "%.15s", target->address + len);
+            snprintf(target->address, sizeof target->address, "tcp:localhost:%s", port);
+        }
+    }
+}
+
+static enum wf_status find_by_file(const char *path, struct wf_target *target,
+                                   struct wf_error *error)
+{
+    target->file = calloc(1, sizeof *target->file);
+    WF_ASSERT(target->file != NULL);
+    enum wf_status status = wf_job_load(path, target->file, error);
+    if (status != WF_OK) {
+        return status;
+    }
+    const struct wf_job_file *job = target->file;
+    strcpy(target->job, job->name);
+    if (job->server.address[0] != '\0') {
+        strcpy(target->address, job->server.address);
+    } else if (is_reachable(job->server.listen)) {
+        strcpy(target->address, job->server.listen);
+    } else {
+        return find_by_note(job->name, target, error);
+    }
+    return WF_OK;
+}
+
+enum wf_status wf_target_find(const char *text, struct wf_target *target, struct wf_error *error)
+{
+    struct stat info;
+    enum wf_status status;
+    size_t len = text != NULL ? strlen(text) : 0;
+    bool named = (len > 5 && strcmp(text + len - 5, ".yaml") == 0) ||
+                 (len > 4 && strcmp(text + len - 4, ".yml") == 0);
+    if (text == NULL) {
+        status = find_by_note(NULL, target, error);
+    } else if (named || (stat(text, &info) == 0 && S_ISREG(info.st_mode))) {
+        status = find_by_file(text, target, error);
+    } else {
+        struct wf_server_note note;
+        status = wf_address_complete(text, target->address, error);
+        if (status == WF_OK && wf_server_note_find(target->address, NULL, &note)) {
+            strcpy(target->job, note.job);
+        }
+    }
+    make_reachable(target);
+    return status;
+}
+
+void wf_target_fini(struct wf_target *target)
+{
+    free(target->file);
+    wf_token_wipe(&target->token);
+    target->file = NULL;
+}
