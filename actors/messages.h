@@ -23,10 +23,10 @@
 
 enum { WF_PROTOCOL_MIN = 1, WF_PROTOCOL_MAX = 1, WF_PROOF_MAX = 64, WF_NONCE_MAX = 32 };
 /* Of one source; places: its tensors, those that it prepares and casts ahead too. The largest known
- * case is FSDP of a model with 384 experts in 60 layers: 69,120 matrices of experts, each with codes
- * and scales beside it, 210,000 places; room for five times that. A reader allocates as many as the
- * layout has that it derived itself. PLACES_FRAME of at most 22 bytes each fit into a frame. */
-enum { WF_REGIONS_MAX = 4096, WF_PLACES_MAX = 1 << 20, WF_PLACES_FRAME = 65536 };
+ * case is FSDP of a model with 384 experts in 60 layers: 69,120 matrices of experts, each with
+ * codes and scales beside it, 210,000 places; room for five times that. A reader allocates as many
+ * as the layout has that it derived itself. Frames of PLACES_FRAME keep each below 400 KB. */
+enum { WF_REGIONS_MAX = 4096, WF_PLACES_MAX = 1 << 20, WF_PLACES_FRAME = 16384 };
 enum { WF_PLACED_MAX = 1 << 19 }; /* slots of all layers in a table of experts */
 enum { WF_ROLE_RANK, WF_ROLE_OBSERVER };
 /* round_report.state, and status_round.state */
