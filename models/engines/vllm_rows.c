@@ -130,7 +130,6 @@ const struct wf_engine_row wf_vllm_rows[] = {
      .parts = "kv_b(nq, dn + dv@dn:dn + dv)",
      .when = "stage.post && !has.kv_b_scale",
      .cuts = "0/tp",
-     .view = "(n v:dv) c -> n c v",
      .shape = "rows / dv, columns, dv",
      .kind = WF_ROW_VIEW},
     {.name = "{dir}mla_attn.mla_attn.W_UK_T",

@@ -21,14 +21,14 @@
     WF_ROW_EMBEDDING(M), WF_ROW_INPUT_NORM(WF_BOTH), WF_ROWS_MLA("self_attn.", WF_BOTH, "1"),     \
         WF_ROWS_LINEAR("o", "self_attn.o_proj", "H", "nq*dv", WF_BOTH, "1", "nq"),                \
         WF_ROWS_LINEAR("indexer_q_b", "self_attn.indexer.wq_b", "ih*id", "qr", WF_BOTH, "ih > 0", \
-                       "ih"),                                                                     \
+                       NULL),                                                                     \
         WF_ROWS_LINEAR("indexer_k", "self_attn.indexer.wk", "id", "H", WF_BOTH, "ih > 0", NULL),  \
         WF_ROW("indexer_k_norm", "self_attn.indexer.k_norm.weight", "id", WF_BOTH, "ih > 0",      \
                NULL),                                                                             \
         WF_ROW("indexer_k_norm_bias", "self_attn.indexer.k_norm.bias", "id", WF_BOTH, "ih > 0",   \
                NULL),                                                                             \
         WF_ROW("indexer_weights", "self_attn.indexer.weights_proj.weight", "ih,H", WF_BOTH,       \
-               "ih > 0", "ih"),                                                                   \
+               "ih > 0", NULL),                                                                   \
         WF_ROW_POST_NORM(WF_BOTH), WF_ROWS_MLP_FP8(WF_BOTH, "!moe"), WF_ROW_ROUTER(WF_BOTH),      \
         {"router_correction",                                                                     \
          WF_LAYERS "mlp.gate.e_score_correction_bias",                                            \

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes the folders beside it: layouts of models with a vision tower, in the form of ../real.
+"""Writes the folders beside it: layouts in the form of ../real that no executed case shows.
 
-The language model is an executed case of ../real, its names below a prefix; the tower is worked out here, index by index,
-after the code that README.md names. Knows nothing of Weft's tables.
+Each begins as an executed case of ../real. Vision towers are added to its language model, index by index, after the code
+that README.md names; further cuts and types are worked out from what it holds. Knows nothing of Weft's tables.
 """
 import json
 import pathlib
+import re
 
 HERE = pathlib.Path(__file__).resolve().parent
 REAL = HERE.parent / "real"
@@ -16,6 +17,21 @@ class Tensor:
 
     def __init__(self, shape, cells):
         self.shape, self.cells = list(shape), cells
+
+    @staticmethod
+    def read(shape, runs):
+        """The `shape` and `runs` columns of a rank file: p:s+n, p:s+n*k/st, z+n."""
+        cells = []
+        for run in filter(None, runs.split(",")):
+            origin, _, rest = run.partition("+")
+            if origin == "z":
+                cells += [None] * int(rest)
+                continue
+            number, first = origin.split(":")
+            length, _, repeat = rest.partition("*")
+            times, _, step = repeat.partition("/") if repeat else ("1", "", "0")
+            cells += [(number, int(first) + k * int(step) + i) for k in range(int(times)) for i in range(int(length))]
+        return Tensor([int(n) for n in shape.split("x")], cells)
 
     @staticmethod
     def whole(number, shape):
@@ -218,6 +234,107 @@ def kimi_megatron(p, rank, size):
     return dict(p)
 
 
+# --- further cuts of Megatron's tensors ------------------------------------------------------------
+
+
+def paired_share(tensor, rank, size):
+    """Of gate rows and up rows, a share of each."""
+    half = tensor.shape[0] // 2
+    return stacked([row_share(tensor.rows(0, half), rank, size), row_share(tensor.rows(half, 2 * half), rank, size)])
+
+
+def megatron_share(name, tensor, rank, size):
+    """One of `size` tensor parallel ranks' part of what one rank holds."""
+    module = name.rstrip("0123456789")
+    paired = (".linear_fc1.weight", ".linear_fc1.bias")
+    by_rows = (".linear_q_up_proj.weight", ".linear_kv_up_proj.weight", ".eh_proj.weight")
+    by_columns = (".linear_proj.weight", ".linear_fc2.weight")
+    if module.endswith(paired):
+        return paired_share(tensor, rank, size)
+    if module in ("embedding.word_embeddings.weight", "output_layer.weight"):
+        return row_share(tensor.padded(-(-tensor.shape[0] // size) * size), rank, size)
+    if module.endswith(by_rows):
+        return row_share(tensor, rank, size)
+    return column_share(tensor, rank, size) if module.endswith(by_columns) else tensor
+
+
+def read_rank(path):
+    return [(n, d, Tensor.read(s, r)) for n, d, s, r in read_table(path)]
+
+
+def write_rank(out, rank, rows):
+    lines = ["# name\tdtype\tshape\truns"]
+    lines += [f"{n}\t{d}\t{'x'.join(map(str, t.shape))}\t{t.runs()}" for n, d, t in rows]
+    (out / f"rank_{rank:02}.tsv").write_text("\n".join(lines) + "\n")
+
+
+def expert_at(name, first):
+    """The name with its expert counted from `first`."""
+    if ".local_experts." in name:
+        head, tail = name.split(".local_experts.")
+        number, rest = tail.split(".", 1)
+        return f"{head}.local_experts.{int(number) + first}.{rest}"
+    digits = len(name) - len(name.rstrip("0123456789"))
+    return f"{name[:-digits]}{int(name[-digits:]) + first}"
+
+
+def recut(folder, base):
+    """The experts of all expert parallel ranks on each of as many ranks, and cut over them."""
+    case = json.loads((REAL / base / "case.json").read_text())
+    size = case["parallel"]["ep"]
+    tables = [read_rank(REAL / base / f"rank_{rank:02}.tsv") for rank in range(size)]
+    experts = {}
+    for ep, table in enumerate(tables):
+        own = [row for row in table if ".experts." in row[0]]
+        highest = 1 + max(int(re.search(r"(\d+)(?:\.linear_fc[12]\.\w+)?$", n).group(1)) for n, _, _ in own)
+        experts.update({expert_at(n, ep * highest): (d, t) for n, d, t in own})
+    case["parallel"].update(ep=1, etp=size)
+    for rank, at in enumerate(case["rank_coordinates"]):
+        at.update(ep=0, etp=rank)
+    out = start(folder, case, base)
+    for rank, table in enumerate(tables):
+        rows = [row for row in table if ".experts." not in row[0]]
+        rows += [(n, d, megatron_share(n, t, rank, size)) for n, (d, t) in experts.items()]
+        write_rank(out, rank, rows)
+
+
+def cut_one(folder, base, size):
+    """What one rank holds, cut over `size`; the vocabulary padded to a multiple of it."""
+    case = json.loads((REAL / base / "case.json").read_text())
+    case["parallel"].update(tp=size, etp=size)
+    case["padded_vocab_multiple"], case["loader"] = size, "Megatron-Bridge"
+    zero = case["rank_coordinates"][0]
+    case["rank_coordinates"] = [dict(zero, tp=rank, etp=rank) for rank in range(size)]
+    out = start(folder, case, base)
+    for rank in range(size):
+        write_rank(out, rank, [(n, d, megatron_share(n, t, rank, size))
+                               for n, d, t in read_rank(REAL / base / "rank_00.tsv")])
+
+
+def retype(folder, base, dtype, names):
+    """Another dtype in the config, which the tensors whose names hold one of `names` then have."""
+    case = json.loads((REAL / base / "case.json").read_text())
+    case["hf_config"]["torch_dtype"] = dtype
+    out = start(folder, case, base)
+    for path in sorted((REAL / base).glob("rank_*.tsv")):
+        lines = path.read_text().splitlines()
+        for i, line in enumerate(lines):
+            columns = line.split("\t")
+            if any(name in columns[0] for name in names):
+                columns[1] = dtype
+                lines[i] = "\t".join(columns)
+        (out / path.name).write_text("\n".join(lines) + "\n")
+
+
+def start(folder, case, base):
+    case["how"] = "not executed: see README.md"
+    out = HERE / folder
+    out.mkdir(exist_ok=True)
+    (out / "case.json").write_text(json.dumps(case, indent=1) + "\n")
+    (out / "params.tsv").write_text((REAL / base / "params.tsv").read_text())
+    return out
+
+
 # --- folders --------------------------------------------------------------------------------------
 
 
@@ -280,6 +397,12 @@ def main():
     make("sglang-kimik25-data-tp2", "sglang-deepseekv3-tp2", "kimi_k25", MOONVIT, moonvit_params, kimi_sglang_data,
          {"engine_options": {"mm_enable_dp_encoder": True, "disable_shared_experts_fusion": True}})
     make("megatron-kimik25-tower-tp2", "megatron-dsv3-tp2-ep2-etp1", "kimi_k25", MOONVIT, moonvit_params, kimi_megatron)
+    recut("megatron-gptoss-tp2-etp2", "megatron-bridge-gptoss-tp2-ep2-etp1")
+    recut("megatron-local-qwen3moe-sequential-tp2-etp2", "megatron-local-qwen3moe-sequential-tp2-ep2-etp1")
+    cut_one("megatron-dsv3-mtp1-tp2", "megatron-dsv3-mtp1-tp1", 2)
+    retype("sglang-gptoss-config-bf16", "sglang-gptoss-bf16-tp2", "bfloat16",
+           ("qkv_proj.", "o_proj.", "mlp.router."))
+    retype("sglang-qwen3next-config-bf16", "sglang-qwen3next-tp2", "bfloat16", ("linear_attn.norm.",))
 
 
 main()
