@@ -108,3 +108,33 @@ Test(meta_observers, observers_hear_of_the_plan_and_of_rounds)
     cr_assert_gt(frame->round_report.total_ns, 0);
     cr_assert_gt(puppet_count(observer, WF_FRAME_progress), 0);
 }
+
+Test(meta_observers, an_observer_is_told_who_holds_what)
+{
+    world_open(&w, 2, 1, NULL);
+    struct puppet *early = world_guest(&w, NULL);
+    puppet_connect(early);
+    world_run(&w, 100 * PUPPET_MS);
+    const struct wf_frame_look look = {.proto_min = 1, .proto_max = 1};
+    puppet_send(early, WF_FRAME_look, &look);
+    const struct wf_frame *frame = puppet_expect(early, WF_FRAME_refused);
+    cr_assert_eq(frame->refused.status, WF_AGAIN);
+    cr_assert_not_null(strstr(frame->refused.text, "have joined"), "%s", frame->refused.text);
+    cr_assert_not(early->closed, "it may ask again");
+    world_start(&w);
+    puppet_send(early, WF_FRAME_look, &look);
+    frame = puppet_expect(early, WF_FRAME_members);
+    cr_assert_eq(frame->members.peers_count, 3);
+    cr_assert_eq(frame->members.peers[2].incarnation, world_infer(&w, 1)->hello.incarnation);
+    cr_assert_eq(puppet_count(world_infer(&w, 0), WF_FRAME_members), 1, "and nobody else");
+}
+
+Test(meta_observers, a_rank_does_not_ask_who_holds_what)
+{
+    world_open(&w, 1, 1, NULL);
+    world_start(&w);
+    const struct wf_frame_look look = {.proto_min = 1, .proto_max = 1};
+    puppet_send(world_infer(&w, 0), WF_FRAME_look, &look);
+    const struct wf_frame *frame = puppet_expect(world_infer(&w, 0), WF_FRAME_refused);
+    cr_assert_eq(frame->refused.status, WF_PROTOCOL);
+}

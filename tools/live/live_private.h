@@ -17,6 +17,7 @@ enum { LIVE_SLOTS = 2, LIVE_READ_MAX = 1 << 30 /* bytes of one read of a transpo
 struct live_slot {
     struct wf_el_place *places;
     uint32_t place_count;
+    bool placed;                /* all of them were sent */
     struct wf_remote **remotes; /* NULL while an import is out */
     uint32_t remote_count;
     bool complete;

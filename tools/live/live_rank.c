@@ -130,20 +130,27 @@ static enum wf_status take_places(struct wf_live_rank *rank,
                                   const struct wf_frame_peer_places *frame, struct wf_error *error)
 {
     struct live_slot *slot = &rank->slots[frame->slot];
+    uint32_t expected = rank->tensor_count, sent = slot->place_count;
     bool other = rank->slot_count != 0 && frame->slots != rank->slot_count;
-    if (slot->places != NULL || frame->slot >= frame->slots || other ||
-        frame->places_count != rank->tensor_count) {
+    bool some = frame->last ? sent + frame->places_count == expected : frame->places_count > 0;
+    if (slot->placed || frame->first != sent || frame->slot >= frame->slots || other || !some ||
+        frame->places_count > expected - sent) {
         return wf_error_set(error, WF_PROTOCOL,
-                            "it sent %u places for slot %llu of %llu; expected %u, once",
-                            frame->places_count, (unsigned long long)frame->slot,
-                            (unsigned long long)frame->slots, rank->tensor_count);
+                            "it sent %u places from %llu on for slot %llu of %llu; expected %u, "
+                            "each once",
+                            frame->places_count, (unsigned long long)frame->first,
+                            (unsigned long long)frame->slot, (unsigned long long)frame->slots,
+                            expected);
     }
-    slot->places = calloc((size_t)frame->places_count + 1, sizeof *slot->places);
     if (slot->places == NULL) {
-        return wf_error_set(error, WF_NO_MEMORY, "no memory for %u places", frame->places_count);
+        slot->places = calloc((size_t)expected + 1, sizeof *slot->places);
     }
-    memcpy(slot->places, frame->places, frame->places_count * sizeof *slot->places);
-    slot->place_count = frame->places_count;
+    if (slot->places == NULL) {
+        return wf_error_set(error, WF_NO_MEMORY, "no memory for %u places", expected);
+    }
+    memcpy(slot->places + sent, frame->places, frame->places_count * sizeof *slot->places);
+    slot->place_count += frame->places_count;
+    slot->placed = frame->last;
     rank->slot_count = (uint32_t)frame->slots;
     return WF_OK;
 }
@@ -166,7 +173,7 @@ static enum wf_status take_region(struct wf_live_rank *rank,
     struct live_slot *slot = &rank->slots[frame->slot];
     struct wf_transport *transport = find_transport(rank, frame->transport);
     if (transport == NULL || (rank->transport != NULL && rank->transport != transport) ||
-        slot->places == NULL || slot->complete || frame->index != slot->remote_count) {
+        !slot->placed || slot->complete || frame->index != slot->remote_count) {
         return wf_error_set(
             error, WF_PROTOCOL, "it sent region %llu of slot %llu by %.32s out of turn",
             (unsigned long long)frame->index, (unsigned long long)frame->slot, frame->transport);
