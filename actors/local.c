@@ -9,6 +9,7 @@ static void release_local(struct wf_msg *msg)
     wf_agreed_release(local->agreed);
     wf_frame_fini(&local->members);
     wf_tables_fini(&local->tables);
+    free(local->replicas.sums);
     free(local);
 }
 

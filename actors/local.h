@@ -10,6 +10,8 @@
  *   MetaClient --GRANT(key, slot)--> Sender (peers may read for this round), --REVOKE(key)-->,
  *                             answered by REVOKED when no work of the Sender reads the weights
  *   MetaClient --SNAPSHOT(key.version, slot)--> Sender, answered by SNAPSHOT_DONE
+ *   MetaClient --REPLICAS(request, agreed)--> Sender, answered by REPLICAS_DONE, or not, where the
+ *                             memory that it is about may not be read (any more)
  *   MetaClient --PLAN--> Converter -> Planner, answered by PLANNED
  *   MetaClient --PLAN_FILL(agreed)--> Planner, answered by FILL_PLANNED to the MetaClient alone
  *
@@ -46,6 +48,8 @@ enum wf_local_kind {
     WF_LOCAL_REVOKED,
     WF_LOCAL_SNAPSHOT, /* to Sender: copy the weights into a slot */
     WF_LOCAL_SNAPSHOT_DONE,
+    WF_LOCAL_REPLICAS, /* to Sender */
+    WF_LOCAL_REPLICAS_DONE,
     WF_LOCAL_PLAN_FILL, /* to Planner */
     WF_LOCAL_FILL_PLANNED,
 };
@@ -78,14 +82,16 @@ void wf_agreed_release(struct wf_agreed *agreed);
 struct wf_local_msg {
     struct wf_msg msg;
     struct wf_round_key round;
-    struct wf_agreed *agreed; /* PLANNED, PLAN_FILL, FILL_PLANNED; READ and GRANT of a fill from
-                                 a replica: holds a reference */
+    struct wf_agreed *agreed; /* PLANNED, PLAN_FILL, FILL_PLANNED, REPLICAS; READ and GRANT of a
+                                 fill from a replica: holds a reference */
     struct wf_frame members;  /* PLAN: owns */
     struct wf_tables tables;  /* PLAN: owns */
-    uint64_t deadline_ns;     /* READ: on the loop's clock */
-    uint64_t slot;            /* GRANT, SNAPSHOT */
-    bool wrote;               /* READ_DONE, STOPPED: something of the round may have landed */
-    enum wf_status status;    /* of answers */
+    struct wf_frame_replicas replicas; /* REPLICAS: what is asked; REPLICAS_DONE: the answer, whose
+                                          list is malloc'd and owned */
+    uint64_t deadline_ns;              /* READ: on the loop's clock */
+    uint64_t slot;                     /* GRANT, SNAPSHOT */
+    bool wrote;            /* READ_DONE, STOPPED: something of the round may have landed */
+    enum wf_status status; /* of answers */
     struct wf_error error;
     struct wf_culprit culprit;
     uint64_t bytes, grant_ns, transfer_ns, verify_ns, flip_ns, digest_mismatches;

@@ -25,9 +25,11 @@ enum { WF_PROTOCOL_MIN = 1, WF_PROTOCOL_MAX = 1, WF_PROOF_MAX = 64, WF_NONCE_MAX
 /* Of one source; places: its tensors, those that it prepares and casts ahead too. The largest known
  * case is FSDP of a model with 384 experts in 60 layers: 69,120 matrices of experts, each with
  * codes and scales beside it, 210,000 places; room for five times that. A reader allocates as many
- * as the layout has that it derived itself. Frames of PLACES_FRAME keep each below 400 KB. */
-enum { WF_REGIONS_MAX = 4096, WF_PLACES_MAX = 1 << 20, WF_PLACES_FRAME = 16384 };
-enum { WF_PLACED_MAX = 1 << 19 }; /* slots of all layers in a table of experts */
+ * as the layout has that it derived itself. PLACES_FRAME of at most 22 bytes each fit into a frame.
+ */
+enum { WF_REGIONS_MAX = 4096, WF_PLACES_MAX = 1 << 20, WF_PLACES_FRAME = 65536 };
+enum { WF_PLACED_MAX = 1 << 19 };      /* slots of all layers in a table of experts */
+enum { WF_REPLICA_GROUPS_MAX = 8192 }; /* that one rank is in (actors/replicas.h) */
 enum { WF_ROLE_RANK, WF_ROLE_OBSERVER };
 /* round_report.state, and status_round.state */
 enum { WF_REPORT_COMMITTED, WF_REPORT_ABORTED, WF_REPORT_IN_DOUBT, WF_REPORT_RUNNING };
@@ -49,6 +51,7 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
 #define WF_FIELDS_slot(F) F(U64, expert, WF_EXPERTS_MAX)
 #define WF_FIELDS_chunk(F) \
     F(U64, op, UINT32_MAX) F(U64, chunk, UINT32_MAX) F(U64, digest, UINT64_MAX)
+#define WF_FIELDS_replica(F) F(U64, group, UINT32_MAX) F(U64, chunks, UINT32_MAX) F(HASH, sum, 0)
 #define WF_FIELDS_place(F) \
     F(U64, region, WF_REGIONS_MAX) F(U64, offset, UINT64_MAX) F(U64, len_bytes, UINT64_MAX)
 #define WF_FIELDS_span(F) F(TEXT, name, 32) F(U64, start_ns, UINT64_MAX) F(U64, end_ns, UINT64_MAX)
@@ -71,7 +74,8 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
     F(U64, verify_ns, UINT64_MAX) F(U64, decide_ns, UINT64_MAX) F(U64, flip_ns, UINT64_MAX)  \
     F(U64, total_ns, UINT64_MAX) F(U64, pause_ns, UINT64_MAX)                                \
     F(U64, digest_mismatches, UINT64_MAX) F(U64, engines, WF_ENGINES_MAX)                    \
-    F(U64, source, WF_SOURCE_STORE)
+    F(U64, source, WF_SOURCE_STORE) F(U64, replicas_checked, WF_RANKS_MAX)                   \
+    F(U64, replicas_different, WF_RANKS_MAX)
 /* "WHO waits for WHOM TO, SINCE of LIMIT"; side 2: nobody in particular; limit 0: none. */
 #define WF_FIELDS_status_wait(F)                                                              \
     F(TEXT, who, 96) F(U64, side, 2) F(U64, rank, WF_RANKS_MAX) F(U64, engine, WF_ENGINES_MAX) \
@@ -79,7 +83,7 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
     F(U64, limit_ns, UINT64_MAX)
 
 #define WF_ELEMENT_MAP(X)                                                                   \
-    X(member) X(peer) X(group) X(unit) X(slot) X(chunk) X(place) X(span) X(transport)               \
+    X(member) X(peer) X(group) X(unit) X(slot) X(chunk) X(replica) X(place) X(span) X(transport)    \
     X(status_rank) X(status_engine) X(status_round) X(status_wait)
 
 /* --- frames ---------------------------------------------------------------------------------- */
@@ -187,6 +191,17 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
 /* From a rank that puts versions where fills may read them (actors/store.h): `version` lies there
  * now, or (`writing`) is being written; none: nothing does. */
 #define WF_FIELDS_stored(F) F(VERSION, version, 0) F(U64, writing, 1)
+/* Compares what several ranks of a side hold alike (actors/replicas.h). To train ranks in a round,
+ * about the version that it reads; to infer ranks after it, about what they serve. `count` 0: the
+ * sums of all their groups; else that of chunks [first, first + count) of one group. */
+#define WF_FIELDS_replicas_request(F)                              \
+    F(KEY, round, 0) F(U64, group, UINT32_MAX) F(U64, first, UINT32_MAX) F(U64, count, UINT32_MAX)
+/* `object`: of all groups, where the rank's own copies of something differ from each other; of a
+ * single chunk, what it is. */
+#define WF_FIELDS_replicas(F)                                                                  \
+    F(KEY, round, 0) F(U64, group, UINT32_MAX) F(U64, first, UINT32_MAX) F(U64, count, UINT32_MAX) \
+    F(HASH, plan, 0) /* whose layouts the groups follow from */                                 \
+    F(TEXT, object, WF_OBJECT_MAX) F(LIST, sums, replica, WF_REPLICA_GROUPS_MAX)
 /* A rank's own account of a version: phases for the timeline, counts of the demo's checks. `text`: how
  * an infer rank's transports move bytes; of a train rank, what became of the version. */
 #define WF_FIELDS_note(F)                                                                       \
@@ -208,7 +223,9 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
     F(U64, decide_ns, UINT64_MAX) F(U64, flip_ns, UINT64_MAX) F(U64, total_ns, UINT64_MAX)     \
     F(U64, pause_ns, UINT64_MAX) F(U64, digest_mismatches, UINT64_MAX)                         \
     F(LIST, transports, transport, 16) F(LIST, engines, unit, WF_ENGINES_MAX)                  \
-    F(U64, source, WF_SOURCE_STORE) /* as in OPEN */
+    F(U64, source, WF_SOURCE_STORE) /* as in OPEN */                                           \
+    F(U64, replicas_checked, WF_RANKS_MAX) /* ranks whose copies were compared */              \
+    F(U64, replicas_different, WF_RANKS_MAX) /* of which these hold other bytes than most */
 /* To observers: one line of what is going on now (progress). */
 #define WF_FIELDS_progress(F)                                                           \
     F(TEXT, phase, 32) F(KEY, round, 0) F(U64, done, UINT64_MAX) F(U64, of, UINT64_MAX) \
@@ -232,7 +249,9 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
     F(U64, grant_ns, UINT64_MAX) F(U64, transfer_ns, UINT64_MAX) F(U64, verify_ns, UINT64_MAX)  \
     F(U64, decide_ns, UINT64_MAX) F(U64, flip_ns, UINT64_MAX) F(U64, total_ns, UINT64_MAX)      \
     F(U64, pause_ns, UINT64_MAX) F(U64, pause_max_ns, UINT64_MAX)                               \
-    F(U64, digest_mismatches, UINT64_MAX) F(U64, connections, UINT32_MAX)                       \
+    F(U64, digest_mismatches, UINT64_MAX)                                                       \
+    F(U64, replicas_different, UINT64_MAX) /* as in round_report, over all rounds */            \
+    F(U64, connections, UINT32_MAX)                                                             \
     F(U64, connections_refused, UINT64_MAX) F(U64, ranks_lost, UINT64_MAX)                      \
     F(LIST, engines, status_engine, WF_ENGINES_MAX) F(LIST, ranks, status_rank, WF_RANKS_MAX)   \
     F(LIST, rounds, status_round, WF_STATUS_ROUNDS) /* oldest first; one may be going on */     \
@@ -296,7 +315,7 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
     X(resumed, 19) X(abort, 20) X(aborted, 21) X(released, 22) X(round_aborted, 23) X(note, 24) \
     X(plan_report, 25) X(round_report, 26) X(progress, 27) X(leave, 28) X(joined, 29)           \
     X(told, 30) X(prove, 31) X(proven, 32) X(permit, 33) X(stored, 34) X(placement, 35)         \
-    X(look, 37) X(held, 38)                                                                     \
+    X(replicas_request, 36) X(look, 37) X(held, 38) X(replicas, 39)                             \
     X(peer_hello, 40) X(peer_region, 41) X(peer_places, 42) X(grant_request, 43)                \
     X(grant, 44) X(digest_request, 45) X(digest, 46) X(chunks_request, 47) X(chunks, 48)        \
     X(peer_refused, 49) X(presence, 60) X(status_request, 70) X(status, 71)

@@ -304,6 +304,9 @@ static void on_frame(struct wf_meta_client *client, const struct wf_wire_msg *wi
     case WF_FRAME_members:
         on_members(client, &frame);
         break;
+    case WF_FRAME_replicas_request:
+        wf_client_replicas_asked(client, &frame.replicas_request);
+        break;
     case WF_FRAME_placement:
         wf_client_place_told(client, &frame.placement);
         break;
@@ -325,6 +328,8 @@ static void on_local(struct wf_meta_client *client, struct wf_local_msg *local)
 {
     if (local->msg.kind == WF_LOCAL_PLANNED) {
         on_planned(client, local);
+    } else if (local->msg.kind == WF_LOCAL_REPLICAS_DONE) {
+        wf_client_replicas_done(client, local);
     } else if (local->msg.kind == WF_LOCAL_FILL_PLANNED) {
         client->fill_planning = false;
         wf_client_fill_planned(client, local);

@@ -233,6 +233,12 @@ bool wf_client_place_is_known(struct wf_meta_client *client,
 enum wf_status wf_client_place(struct wf_meta_client *client, const struct wf_placement *placement,
                                struct wf_error *error);
 
+/* --- meta_client_replicas.c ----------------------------------------------------------------------
+ */
+void wf_client_replicas_asked(struct wf_meta_client *client,
+                              const struct wf_frame_replicas_request *request);
+void wf_client_replicas_done(struct wf_meta_client *client, const struct wf_local_msg *local);
+
 /* --- meta_client_train.c ------------------------------------------------------------------------
  */
 bool wf_client_train_frame(struct wf_meta_client *client, struct wf_frame *frame);

@@ -111,6 +111,7 @@ static bool on_rank_frame(struct wf_meta_server *server, struct wf_server_rank *
         HANDLE(resumed)
         HANDLE(aborted)
         HANDLE(stored)
+        HANDLE(replicas)
 #undef HANDLE
     case WF_FRAME_note:
         on_note(server, rank, &frame->note);
@@ -583,6 +584,7 @@ void wf_meta_server_free(struct wf_meta_server *server)
         wf_server_forget_note(&server->ranks[i]);
     }
     wf_server_place_fini(server);
+    wf_server_replicas_fini(server);
     wf_server_forget_reports(server);
     free(server->ranks);
     free(server->engines);

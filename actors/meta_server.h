@@ -31,6 +31,9 @@ struct wf_server_options {
     enum wf_commit_policy policy;
     uint64_t every;      /* sync every n-th published step; 0 and 1: each */
     bool drop_to_latest; /* snapshot only */
+    /* Versions whose step this divides are compared between ranks that hold the same: a difference
+     * on the train side aborts them, on the infer side it is reported. 0: none. */
+    uint64_t validate_every;
     uint32_t fill; /* WF_FILL_ bits: where ranks that lack a version may get it from; 0: nowhere */
     struct wf_timeouts timeouts;
     uint32_t attempts_max; /* of one version before it is given up; default 3 */

@@ -241,8 +241,11 @@ void wf_server_closing(struct wf_meta_server *server)
     for (uint32_t e = 0; e < server->options.engines; e++) {
         resumed = unit_resumed(server, &server->engines[e]) && resumed;
     }
-    if (resumed) {
-        bool committed = wf_server_decided_units(server) > 0;
+    bool committed = wf_server_decided_units(server) > 0;
+    if (resumed && server->round.resumed_ns == 0) {
+        server->round.resumed_ns = wf_server_now(server);
+    }
+    if (resumed && (!committed || wf_server_replicas_closed(server))) {
         wf_server_report_round(server, committed);
         if (server->round.fill) {
             bool failed = !committed && !server->round.superseded;
@@ -375,6 +378,7 @@ void wf_server_repeat(struct wf_meta_server *server, struct wf_server_rank *rank
                wf_server_engine_is_full(server, &server->engines[rank->engine])) {
         wf_server_send_resume(server, rank);
     }
+    wf_server_replicas_repeat(server, rank);
     if ((rank->member || rank->source) && !rank->lost && server->state != WF_SERVER_IDLE) {
         repeat_round(server, rank);
     }

@@ -74,10 +74,13 @@ struct wf_server_rank {
     uint64_t pid;
     uint32_t group, group_rank;
     struct wf_hash layout;
-    struct wf_table *table;  /* infer: of experts, as it said last; NULL: by rule */
-    bool table_said;         /* since the HELLO that brought `layout` */
-    bool table_told;         /* its engine's, lately: it began with another */
-    struct wf_version moved; /* that it held when it told a new table; none: never */
+    struct wf_table *table;          /* infer: of experts, as it said last; NULL: by rule */
+    bool table_said;                 /* since the HELLO that brought `layout` */
+    bool table_told;                 /* its engine's, lately: it began with another */
+    struct wf_version moved;         /* that it held when it told a new table; none: never */
+    struct wf_frame_replicas copies; /* what it said of them; own memory: its list */
+    uint64_t copies_incarnation;     /* that said it */
+    bool copies_said, copies_differ; /* differ: from what most hold */
     uint64_t heard_ns, fenced_ns;
     uint64_t sent_ns;   /* by the rank's clock: its newest heartbeat; 0: its HELLO is newer */
     uint64_t absent_ns; /* when it was last seen to be present no more */
@@ -146,6 +149,7 @@ struct wf_server_round {
     uint32_t votes_yes;
     uint64_t source; /* as in OPEN: 0 the train side, n + 1 engine n */
     uint64_t opened_ns, deadline_ns, last_vote_ns, flip_sent_ns;
+    uint64_t resumed_ns;                 /* all serve again; 0: not yet */
     struct wf_frame_round_report report; /* lists: engines and transports below */
     struct wf_el_transport transports[16];
     struct wf_culprit culprit;
@@ -166,6 +170,33 @@ struct wf_server_history {
     struct wf_frame_status sums;      /* its sums alone */
     struct wf_version newest_committed;
     uint64_t ended_ns; /* when the newest round did; 0: none has */
+};
+
+/* meta_server_replicas.c's. */
+enum wf_replicas_stage {
+    WF_REPLICAS_OFF,
+    WF_REPLICAS_SUMS,   /* each rank's, of all its groups */
+    WF_REPLICAS_SEARCH, /* for the first chunk in which two of them differ */
+    WF_REPLICAS_DONE,
+};
+struct wf_server_copy {
+    const struct wf_server_rank *rank;
+    uint64_t incarnation;
+    bool said;
+    struct wf_hash sum;
+    char object[WF_OBJECT_MAX];
+};
+struct wf_server_replicas {
+    enum wf_replicas_stage stage;
+    enum wf_side side;
+    struct wf_round_key key; /* of the round whose version is compared */
+    uint64_t begun_ns;
+    bool differ;
+    /* SEARCH: somewhere in chunks [low, high) of the group */
+    uint32_t group;
+    uint64_t low, high;
+    struct wf_server_copy pair[2]; /* one of most, and one that differs from it */
+    uint32_t holders, alike;       /* ranks that hold the group; that hold it as most do */
 };
 
 enum wf_conn_kind { WF_CONN_STRANGER, WF_CONN_CANDIDATE, WF_CONN_RANK, WF_CONN_OBSERVER };
@@ -241,6 +272,7 @@ struct wf_meta_server {
     struct wf_server_notice notice;
     struct wf_el_unit *units, *told_units; /* engine_count entries: lists in frames and reports */
     struct wf_frame_plan_report plan_report;
+    struct wf_server_replicas replicas;
     struct wf_server_history history;
     struct wf_server_kept kept[WF_REPORTS_KEPT]; /* ring */
     uint64_t kept_count;
@@ -476,6 +508,22 @@ const struct wf_round_key *wf_server_notice_round(const struct wf_meta_server *s
 /* After the barrier: how the round ended. */
 void wf_server_tell_train_side(struct wf_meta_server *server);
 uint32_t wf_server_decided_units(struct wf_meta_server *server); /* into server->units */
+
+/* --- meta_server_replicas.c ----------------------------------------------------------------------
+ */
+/* The round's version is compared on this side, if the policy validates it. */
+void wf_server_replicas_begin(struct wf_meta_server *server, enum wf_side side);
+enum wf_replicas_word { WF_REPLICAS_WAIT, WF_REPLICAS_AGREE, WF_REPLICAS_DIFFER };
+/* What is known of that by now. Where they differ the round has its culprit. */
+enum wf_replicas_word wf_server_replicas_word(struct wf_meta_server *server);
+/* All serve the version: begins, and is true when nothing is left to wait for. */
+bool wf_server_replicas_closed(struct wf_meta_server *server);
+void wf_server_on_replicas(struct wf_meta_server *server, struct wf_server_rank *rank,
+                           const struct wf_frame_replicas *replicas);
+void wf_server_replicas_repeat(struct wf_meta_server *server, struct wf_server_rank *rank);
+/* The first rank that has not answered, or NULL. */
+const struct wf_server_rank *wf_server_replicas_awaited(const struct wf_meta_server *server);
+void wf_server_replicas_fini(struct wf_meta_server *server);
 
 /* --- meta_server_recover.c: terms, and what a server that is not the first has to find out ------
  */

@@ -184,7 +184,7 @@ void wf_server_report_round(struct wf_meta_server *server, bool committed)
     report->state = committed ? WF_REPORT_COMMITTED : WF_REPORT_ABORTED;
     report->culprit = round->culprit;
     report->decide_ns = round->flip_sent_ns > 0 ? round->flip_sent_ns - round->last_vote_ns : 0;
-    report->total_ns = now - round->opened_ns;
+    report->total_ns = (round->resumed_ns > 0 ? round->resumed_ns : now) - round->opened_ns;
     report->transports = round->transports;
     report->engines = server->units;
     report->engines_count = 0;

@@ -178,6 +178,7 @@ void wf_server_open(struct wf_meta_server *server, const struct wf_publication *
     wf_server_pause_members(server);
     wf_server_shared_drop(&server->open_frame);
     wf_server_send_open_to_all(server);
+    wf_server_replicas_begin(server, WF_TRAIN);
     wf_server_progress(server, fill ? "fill" : "transfer", 0, readers, what->label);
 }
 
@@ -318,14 +319,16 @@ static void cut_late(struct wf_meta_server *server)
     char version[WF_VERSION_TEXT], limit[WF_DURATION_TEXT];
     wf_version_format(server->round.key.version, version);
     wf_duration_format(server->options.timeouts.round_ns, limit);
-    for (uint32_t i = server->options.train_ranks; i < server->rank_count; i++) {
+    const struct wf_server_rank *late = NULL, *silent = wf_server_replicas_awaited(server);
+    for (uint32_t i = server->options.train_ranks; i < server->rank_count && late == NULL; i++) {
         const struct wf_server_rank *rank = &server->ranks[i];
-        if (rank->member && rank->vote == WF_VOTE_NONE) {
-            struct wf_culprit why;
-            wf_server_blame(rank, &why, "did not vote on version %s within %s", version, limit);
-            wf_server_blame_once(server, &why);
-            break;
-        }
+        late = rank->member && rank->vote == WF_VOTE_NONE ? rank : NULL;
+    }
+    if (late != NULL || silent != NULL) {
+        struct wf_culprit why;
+        wf_server_blame(late != NULL ? late : silent, &why, "did not %s version %s within %s",
+                        late != NULL ? "vote on" : "say what it holds of", version, limit);
+        wf_server_blame_once(server, &why);
     }
     cut_rest(server);
 }
@@ -369,7 +372,13 @@ static void cut_superseded(struct wf_meta_server *server)
  */
 void wf_server_opened(struct wf_meta_server *server)
 {
-    decide(server, clean_units(server));
+    enum wf_replicas_word word = wf_server_replicas_word(server);
+    if (word == WF_REPLICAS_DIFFER) {
+        server->round.withdrawn = true; /* another attempt would read the same */
+        cut_rest(server);
+    } else if (word == WF_REPLICAS_AGREE) {
+        decide(server, clean_units(server));
+    }
     if (server->state != WF_SERVER_OPENED) {
         return; /* the journal failed */
     }

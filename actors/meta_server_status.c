@@ -27,7 +27,9 @@ static void describe_round(const struct wf_server_round *round,
                                        .pause_ns = r->pause_ns,
                                        .digest_mismatches = r->digest_mismatches,
                                        .engines = engines,
-                                       .source = r->source};
+                                       .source = r->source,
+                                       .replicas_checked = r->replicas_checked,
+                                       .replicas_different = r->replicas_different};
     memcpy(out->label, r->label, sizeof out->label);
 }
 
@@ -44,6 +46,7 @@ static void add_sums(struct wf_server_history *history, const struct wf_el_statu
     }
     sums->bytes_moved += round->bytes;
     sums->digest_mismatches += round->digest_mismatches;
+    sums->replicas_different += round->replicas_different;
     if (committed) { /* phases of a round that was cut short say nothing */
         sums->grant_ns += round->grant_ns;
         sums->transfer_ns += round->transfer_ns;

@@ -128,6 +128,20 @@ static void wait_for_members(struct list *list)
     }
 }
 
+/* That copies of one side are compared: a round's second wait for the same ranks. */
+static void wait_for_replicas(struct list *list)
+{
+    const struct wf_meta_server *server = list->server;
+    const struct wf_server_rank *rank = wf_server_replicas_awaited(server);
+    char who[96], version[WF_VERSION_TEXT];
+    wf_version_format(server->round.key.version, version);
+    snprintf(who, sizeof who, "round %s", version);
+    if (rank != NULL) {
+        add(list, who, rank, "to say what it holds that others hold too", server->replicas.begun_ns,
+            server->options.timeouts.round_ns);
+    }
+}
+
 /* --- the train side --------------------------------------------------------------------------- */
 static void wait_for_trainers(struct list *list)
 {
@@ -175,6 +189,7 @@ uint32_t wf_server_waits(const struct wf_meta_server *server,
     }
     if (server->state == WF_SERVER_OPENED || server->state == WF_SERVER_CLOSING) {
         wait_for_members(&list);
+        wait_for_replicas(&list);
     }
     wait_for_plans(&list);
     wait_for_trainers(&list);

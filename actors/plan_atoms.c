@@ -198,7 +198,8 @@ static enum wf_status find_group(struct wf_plan_build *build, struct wf_plan_ato
 static enum wf_status add_atom(struct wf_plan_build *build, uint32_t param,
                                struct wf_plan_atom *atom, struct wf_error *error)
 {
-    enum wf_status status = check_types(build, param, atom, error);
+    enum wf_status status =
+        build->types_may_differ ? WF_OK : check_types(build, param, atom, error);
     if (status == WF_OK) {
         status = find_group(build, atom, error);
     }

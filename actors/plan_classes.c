@@ -199,3 +199,9 @@ enum wf_status wf_plan_classes(struct wf_plan_build *build, struct wf_error *err
     }
     return status == WF_OK ? group_side(build, WF_INFER, error) : status;
 }
+
+enum wf_status wf_plan_class_sources(struct wf_plan_build *build, struct wf_error *error)
+{
+    build->train_count = build->input->member_count;
+    return group_side(build, WF_TRAIN, error);
+}

@@ -127,6 +127,7 @@ struct wf_plan_build {
     const struct wf_plan_input *input;
     struct wf_plan_arena arena;
     struct wf_plan_arena scratch;      /* for what is needed of one parameter; reset after each */
+    bool types_may_differ;             /* copies are only listed, nobody reads them */
     uint32_t train_count, infer_count; /* ranks; members[train_count + r] is infer rank r */
     struct wf_plan_class *src, *dst;
     uint32_t src_count, dst_count;
@@ -150,6 +151,8 @@ struct wf_plan_build {
 enum wf_status wf_plan_by_rule(const struct wf_plan_input *input, struct wf_plan **plan_out,
                                struct wf_error *error);
 enum wf_status wf_plan_classes(struct wf_plan_build *build, struct wf_error *error);
+/* All members are sources; there are no targets. */
+enum wf_status wf_plan_class_sources(struct wf_plan_build *build, struct wf_error *error);
 enum wf_status wf_plan_atoms(struct wf_plan_build *build, struct wf_error *error);
 enum wf_status wf_plan_units(struct wf_plan_build *build, struct wf_error *error);
 /* Nobody has an element of a parameter that is codes or scales: UNSUPPORTED, with the block, the

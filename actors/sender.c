@@ -10,7 +10,8 @@
 
 bool sender_is_working(const struct wf_sender *sender)
 {
-    return sender->prepare_batch.active || sender->digest_batch.active;
+    return sender->prepare_batch.active || sender->digest_batch.active ||
+           sender->replicas.batch.active;
 }
 
 static void adopt(struct wf_sender *sender)
@@ -30,6 +31,7 @@ void sender_settle(struct wf_sender *sender)
     if (sender->has_next || sender->restart || !sender->granted) {
         wf_batch_stop(&sender->prepare_batch);
         wf_batch_stop(&sender->digest_batch);
+        sender_replicas_stop(sender);
     }
     if (sender_is_working(sender)) {
         return; /* its end comes back here */
@@ -108,6 +110,7 @@ static void take_revoke(struct wf_sender *sender, const struct wf_local_msg *msg
         sender_settle(sender);
     }
     sender_peers_answer(sender);
+    sender_replicas_settle(sender);
     if (sender->rank->options.side == WF_TRAIN) { /* an infer rank waits for no answer */
         sender->revokes++;
         answer_revokes(sender);
@@ -126,6 +129,9 @@ static enum wf_verdict take_local(struct wf_sender *sender, struct wf_local_msg 
     case WF_LOCAL_REVOKE:
         take_revoke(sender, msg);
         return WF_FREE;
+    case WF_LOCAL_REPLICAS:
+        sender_replicas_ask(sender, msg);
+        return WF_KEEP;
     case WF_LOCAL_SNAPSHOT:
         sender_slots_snapshot(sender, msg);
         return WF_KEEP;
@@ -147,10 +153,13 @@ static void step(struct wf_sender *sender, const struct wf_batch *ended)
     sender_slots_continue(sender);
     if (ended == &sender->prepare_batch) {
         sender_prepare_ended(sender);
-    } else {
+    } else if (ended == &sender->digest_batch) {
         sender_digest_ended(sender);
+    } else {
+        sender_replicas_ended(sender);
     }
     sender_settle(sender);
+    sender_replicas_settle(sender);
 }
 
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
@@ -159,6 +168,9 @@ static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
     switch (msg->kind) {
     case WF_BATCH_STEP:
         step(sender, wf_batch_step(msg));
+        return WF_KEEP;
+    case SENDER_REPLICAS_MADE:
+        sender_replicas_made(sender);
         return WF_KEEP;
     case WF_WIRE_OPENED:
         sender_peer_opened(sender, (struct wf_wire_msg *)msg);
@@ -222,6 +234,7 @@ enum wf_status wf_sender_new(struct wf_rank *rank, struct wf_sender **part_out,
     sender->rank = rank;
     wf_actor_init(&sender->actor, rank->loop, "sender", handle);
     sender_digest_init(sender);
+    sender_replicas_init(sender);
     enum wf_status status = sender_prepare_init(sender, error);
     if (status == WF_OK) {
         status = sender_slots_init(sender, error);
@@ -255,12 +268,13 @@ void wf_sender_close(struct wf_sender *sender)
     sender_peers_drop(sender);
     wf_batch_stop(&sender->prepare_batch);
     wf_batch_stop(&sender->digest_batch);
+    sender_replicas_stop(sender);
     wf_batch_stop(&sender->copy_batch);
 }
 
 void wf_sender_free(struct wf_sender *sender)
 {
-    while (sender_is_working(sender) || sender->copy_batch.active) {
+    while (sender_is_working(sender) || sender->copy_batch.active || sender->replicas.making) {
         wf_loop_turn(sender->rank->loop); /* jobs that run still point here */
     }
     wf_actor_close(&sender->actor);
@@ -268,5 +282,6 @@ void wf_sender_free(struct wf_sender *sender)
     sender_slots_fini(sender);
     sender_prepare_fini(sender);
     sender_digest_fini(sender);
+    sender_replicas_fini(sender);
     free(sender);
 }

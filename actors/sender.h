@@ -21,6 +21,7 @@
 #include "actors/handshake.h"
 #include "actors/local.h"
 #include "actors/planned.h"
+#include "actors/replicas.h"
 
 enum {
     SENDER_SLOTS = 2,
@@ -32,7 +33,7 @@ enum {
 };
 #define SENDER_LOOK_NS UINT64_C(300000000000) /* of an observer's silence, at most */
 
-enum { SENDER_ADDRESS_TEXT = 64 };
+enum { SENDER_ADDRESS_TEXT = 64, SENDER_REPLICAS_MADE = 0x360 };
 enum peer_state { PEER_CHALLENGED, PEER_WAITING, PEER_AGREED, PEER_LOOKING };
 
 struct sender_peer {
@@ -85,6 +86,24 @@ struct sender_slot {
     uint8_t *made;              /* by item: was it? Jobs write their own items' */
 };
 
+/* Digests of what other ranks of this side hold too. */
+struct sender_replicas {
+    struct wf_local_msg *request; /* newest that is not answered; owned */
+    struct wf_replicas *made;     /* NULL: it cannot be made, or was not yet */
+    struct wf_hash made_of;       /* the plan's input hash */
+    struct wf_job job;            /* that makes it, of `agreed` */
+    bool making;
+    struct wf_agreed *agreed;
+    const struct wf_layout *own;
+    enum wf_status status;
+    struct wf_error error;
+    struct wf_batch batch; /* that computes the digests, of memory of `slot` */
+    bool stopped;          /* before its end */
+    uint64_t slot;
+    bool has_computed;
+    struct wf_round_key computed; /* of which */
+};
+
 struct wf_sender {
     struct wf_actor actor; /* first: actors/local.h */
     struct wf_rank *rank;
@@ -121,6 +140,8 @@ struct wf_sender {
     struct wf_digests *pool; /* distinct boxes of all sets */
     struct wf_batch digest_batch;
     uint64_t digest_start_ns;
+
+    struct sender_replicas replicas;
 
     struct wf_batch copy_batch; /* SNAPSHOT */
     struct wf_local_msg *snapshot;
@@ -188,5 +209,15 @@ void sender_digest_ended(struct wf_sender *sender); /* the batch ended */
 const struct sender_digests *sender_digest_find(const struct wf_sender *sender,
                                                 const struct wf_edge *edge);
 void sender_digest_fini(struct wf_sender *sender);
+
+/* sender_replicas.c: the digests of what others hold too. */
+void sender_replicas_init(struct wf_sender *sender);
+void sender_replicas_ask(struct wf_sender *sender, struct wf_local_msg *request); /* takes it */
+void sender_replicas_made(struct wf_sender *sender);  /* its job ended */
+void sender_replicas_ended(struct wf_sender *sender); /* its batch ended */
+void sender_replicas_stop(struct wf_sender *sender);  /* no new jobs that read weights */
+/* Goes on with what is asked, as far as it can. */
+void sender_replicas_settle(struct wf_sender *sender);
+void sender_replicas_fini(struct wf_sender *sender);
 
 #endif

@@ -294,6 +294,6 @@ Test(messages, types_have_names)
     cr_assert_str_eq(wf_frame_name(WF_FRAME_hello), "hello");
     cr_assert_str_eq(wf_frame_name(WF_FRAME_peer_refused), "peer_refused");
     cr_assert_str_eq(wf_frame_name(0), "unknown");
-    cr_assert_str_eq(wf_frame_name(39), "unknown");
+    cr_assert_str_eq(wf_frame_name(59), "unknown");
     cr_assert_str_eq(wf_frame_name(-1), "unknown");
 }

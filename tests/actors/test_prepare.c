@@ -228,9 +228,9 @@ Test(prepare, more_than_the_budget_is_refused_with_both_numbers)
     }
 }
 
-/* 17,408 matrices of experts, one a tensor: FSDP by experts of a very large model has more. */
+/* 66,560 matrices of experts, one a tensor: FSDP by experts of a very large model has more. */
 static const char experts[] =
-    "{\"model_type\": \"qwen3_moe\", \"hidden_size\": 8, \"num_hidden_layers\": 17, "
+    "{\"model_type\": \"qwen3_moe\", \"hidden_size\": 8, \"num_hidden_layers\": 65, "
     "\"vocab_size\": 64, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 4, "
     "\"intermediate_size\": 8, \"num_experts\": 512, \"num_experts_per_tok\": 2, "
     "\"moe_intermediate_size\": 4, \"decoder_sparse_step\": 1, \"mlp_only_layers\": [], "

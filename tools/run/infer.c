@@ -12,6 +12,7 @@
 #include "tools/check/verify.h"
 #include "tools/commands.h"
 #include "tools/files/version_folder.h"
+#include "tools/run/alter.h"
 #include "tools/run/engine_work.h"
 #include "tools/run/memory.h"
 #include "tools/run/process.h"
@@ -331,6 +332,7 @@ static void on_resume(void *host, struct wf_rank *rank, struct wf_version versio
     }
     r->live_table = wf_version_compare(r->live, version) != 0 ? r->table : r->live_table;
     r->live = version;
+    wf_alter_weights(&r->process, r->layout, &r->memory, version.step);
     r->serving = true;
     tell_reader(r, WF_READER_RESUME);
     start_check(r);

@@ -100,7 +100,8 @@ const struct wf_report_round *wf_report_last(const struct wf_report *report, uin
  * zeros. */
 struct wf_report_account wf_report_account(const struct wf_report *report,
                                            const struct wf_report_round *round);
-/* Every wanted version committed in the end, nothing wrong, nothing torn, no failure besides. */
+/* Every wanted version committed in the end, nothing wrong, nothing torn, copies alike, no failure
+ * besides. */
 bool wf_report_ok(const struct wf_report *report);
 /* Writes the JSON to `path` ("-" is standard output). */
 enum wf_status wf_report_write(const struct wf_report *report, const char *path,

@@ -41,6 +41,11 @@ static void print_round(const struct wf_report_round *round, FILE *out)
                 who[0] != '\0' ? who : "no culprit known");
         return;
     }
+    if (frame->replicas_different > 0) {
+        char who[WF_CULPRIT_TEXT];
+        wf_culprit_format(&frame->culprit, who);
+        fprintf(out, "%-18s %2s  %s\n", version, "", who);
+    }
     double transfer = (double)frame->transfer_ns * 1e-9;
     double rate = transfer > 0 ? gb(frame->bytes) / transfer : 0;
     char limit[16] = "     -";
@@ -92,7 +97,7 @@ static void print_selected(const struct wf_report *report, FILE *out)
 
 void wf_report_print(const struct wf_report *report, FILE *out)
 {
-    uint64_t checked = 0, wrong = 0, torn = 0, reads = 0;
+    uint64_t checked = 0, wrong = 0, torn = 0, reads = 0, copies = 0, different = 0;
     fputc('\n', out);
     if (report->have_plan) {
         print_plan(report, out);
@@ -107,6 +112,8 @@ void wf_report_print(const struct wf_report *report, FILE *out)
             "ms", "ms");
     for (uint32_t i = 0; i < report->round_count; i++) {
         print_round(&report->rounds[i], out);
+        copies += report->rounds[i].frame.replicas_checked;
+        different += report->rounds[i].frame.replicas_different;
     }
     for (uint32_t i = 0; i < report->account_count; i++) {
         checked += report->accounts[i].elements_checked;
@@ -121,6 +128,10 @@ void wf_report_print(const struct wf_report *report, FILE *out)
             "inference, %llu torn\n",
             (unsigned long long)checked, (unsigned long long)wrong, (unsigned long long)reads,
             (unsigned long long)torn);
+    if (copies > 0) {
+        fprintf(out, "copies   of %llu ranks compared with each other, %llu different\n",
+                (unsigned long long)copies, (unsigned long long)different);
+    }
     if (report->train_own_peak > 0) {
         fprintf(out, "memory   largest trainer rank %.1f MB, largest inference rank %.1f MB\n",
                 (double)report->train_own_peak * 1e-6, (double)report->infer_own_peak * 1e-6);

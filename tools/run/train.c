@@ -13,6 +13,7 @@
 
 #include "tools/check/step.h"
 #include "tools/commands.h"
+#include "tools/run/alter.h"
 #include "tools/run/load.h"
 #include "tools/run/process.h"
 
@@ -138,6 +139,7 @@ static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
         return WF_KEEP;
     }
     t->current = t->step_target;
+    wf_alter_weights(&t->process, t->layout, &t->memory, t->current);
     add_span(t, "step", t->step_start_ns);
     go_on(t);
     return WF_KEEP;

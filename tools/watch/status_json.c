@@ -166,6 +166,8 @@ static struct json_object *round_object(const struct wf_el_status_round *round)
     put(o, "seconds", seconds);
     put_seconds(o, "pause_seconds", round->pause_ns);
     put_number(o, "digest_mismatches", round->digest_mismatches);
+    put_number(o, "replicas_checked", round->replicas_checked);
+    put_number(o, "replicas_different", round->replicas_different);
     put_number(o, "engines", round->engines);
     return o;
 }
@@ -215,6 +217,7 @@ static struct json_object *totals_object(const struct wf_frame_status *s)
     put_seconds(o, "pause_seconds", s->pause_ns);
     put_seconds(o, "pause_seconds_max", s->pause_max_ns);
     put_number(o, "digest_mismatches", s->digest_mismatches);
+    put_number(o, "replicas_different", s->replicas_different);
     put_number(o, "ranks_lost", s->ranks_lost);
     put_number(o, "connections", s->connections);
     put_number(o, "connections_refused", s->connections_refused);
