@@ -180,10 +180,11 @@ static enum wf_status convert_peer(struct work *work, uint32_t index)
         char theirs[WF_HASH_TEXT], ours[WF_HASH_TEXT];
         wf_hash_format(peer->layout, theirs);
         wf_hash_format(layout->hash, ours);
-        return wf_error_set(work->error, WF_DISAGREE,
-                            "%s has another input hash: it announced layout %s, its group's spec "
-                            "gives %s; start it with the same config.json, spec and weft",
-                            who, theirs, ours);
+        return wf_error_set(
+            work->error, WF_DISAGREE,
+            "%s has another input hash: it announced layout %s, its group's spec "
+            "gives %s; start it with the same config.json, spec, manifests and weft",
+            who, theirs, ours);
     }
     work->agreed->layouts[index] = layout;
     return WF_OK;

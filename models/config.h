@@ -24,7 +24,8 @@
 #include "models/hash.h"
 #include "runtime/status.h"
 
-struct wf_family;   /* models/families/family.h */
+struct wf_family; /* models/families/family.h */
+struct wf_manifest_set;
 struct wf_variants; /* models/variant.h */
 
 enum { WF_SHAPE_MAX = 5, WF_NAME_MAX = 256, WF_LAYERS_MAX = 4096, WF_EXPERTS_MAX = 8192 };
@@ -53,6 +54,8 @@ struct wf_model {
     struct wf_hash hash; /* of family, sizes and parameters */
     /* Of a job's model of which some groups hold the weights quantised; owned; else NULL. */
     struct wf_variants *variants;
+    /* Of a job's model some groups of which have manifests (models/manifest_set.h); owned. */
+    struct wf_manifest_set *manifests;
     void *memory; /* private: sizes, lists, names, index of parameters */
 };
 

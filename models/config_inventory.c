@@ -9,6 +9,7 @@
 #include "models/config.h"
 #include "models/config_private.h"
 #include "models/expr.h"
+#include "models/manifest_set.h"
 #include "models/variant.h"
 
 #define EXPERT_MARK "{expert}"
@@ -469,6 +470,7 @@ void wf_model_free(struct wf_model *model)
     }
     if (model) {
         wf_variants_free(model->variants);
+        wf_manifest_set_free(model->manifests);
         free(model->params);
         free(model);
     }

@@ -559,6 +559,9 @@ enum wf_status wf_layout_derive(const struct wf_model *model, const struct wf_re
     if (status == WF_OK) {
         status = check_placement(view, recipe, error);
     }
+    if (status == WF_OK && engine->layout) {
+        return engine->layout(model, recipe, rank, layout_out, error);
+    }
     if (status == WF_OK && engine->check) {
         status = engine->check(view, recipe, error);
     }

@@ -151,7 +151,7 @@ enum wf_status wf_layout_match_recipe(const struct wf_model *model, const struct
     }
     const struct search search = {model, recipe, rank, live, live_count, ignore, ignore_count};
     char found[64], said[64];
-    if (live_count == 0 || !find(&search, found, said)) {
+    if (live_count == 0 || recipe->engine->layout || !find(&search, found, said)) {
         *error = plain;
         return status;
     }

@@ -202,8 +202,11 @@ static enum wf_status take_all(struct wf_manifest_reader *r)
 static enum wf_status check_hash(const struct wf_manifest_reader *r)
 {
     char said[WF_HASH_TEXT], found[WF_HASH_TEXT];
-    const struct wf_layout *layout = r->out->layout;
-    if (r->model == NULL || !r->has_hash || wf_hash_equal(layout->hash, r->hash)) {
+    struct wf_layout *layout = r->out->layout;
+    if (r->model == NULL) {
+        layout->hash = r->hash; /* its parameters have no numbers to compute one from */
+    }
+    if (!r->has_hash || wf_hash_equal(layout->hash, r->hash)) {
         return WF_OK;
     }
     wf_hash_format(r->hash, said);

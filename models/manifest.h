@@ -1,16 +1,18 @@
 /* manifest.h - a layout spelled out piece by piece, for tensors that no recipe describes.
  *
- * A manifest is one msgpack list, written by `weft layout manifest` or by anybody's script:
+ * A manifest is one msgpack list, written by `weft layout write`, by tools/weft_manifest.py or by
+ * anybody's script:
  *
  *   "weft-manifest", 1,
- *   hash     16 bytes, wf_layout.hash, high half first, big-endian; or nil, and nothing is compared
+ *   hash     16 bytes, wf_layout.hash, high half first, big-endian; or nil: nothing is compared
  *   words    [text]: what names are made of, between their dots
  *   params   [name]: the parameters that pieces show, in the order of their first use
  *   types    [[dtype, kind, shape, order]]: dtype as in SPECs ("bf16"); kind an enum
  *            wf_tensor_kind; order: the dimensions by falling stride, [] for row-major
- *   forms    [[unit, [count, param_step, tensor_step]...]]: bytes of an element; axes outer to
- * inner (models/piece.h) tensors  [[name, type, piece...]] in the layout's order; pieces by rising
- * offset aliases  [[name, tensor]]
+ *   forms    [[unit, [count, param_step, tensor_step]...]]: bytes of an element; axes from outer
+ *            to inner (models/piece.h)
+ *   tensors  [[name, type, piece...]]: in the layout's order; pieces by rising offset
+ *   aliases  [[name, tensor]]
  *
  *   name     [shared, word...]: so many words of the name before it in this list, then these
  *   piece    [form, param, offset, first, value], of which a tail of zeros may be left out. `param`
@@ -61,7 +63,8 @@ struct wf_manifest {
 
 /* With a model pieces' parameters are its indices, they must lie inside its shapes, and the hash is
  * compared. Without one (to look at) they are indices into manifest_out->params, which know their
- * names only. End with wf_manifest_fini, also after a failure. */
+ * names only, and the layout's hash is what the manifest says, or 0. End with wf_manifest_fini,
+ * also after a failure. */
 enum wf_status wf_manifest_read(const uint8_t *bytes, size_t len, const struct wf_model *model,
                                 struct wf_manifest *manifest_out, struct wf_error *error);
 void wf_manifest_fini(struct wf_manifest *manifest);

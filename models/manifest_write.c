@@ -28,6 +28,7 @@ struct writer {
     uint32_t *params;   /* the model's, by their numbers here */
     uint32_t param_count;
     msgpack_packer packer;
+    bool failed; /* memory was out */
     /* The name before, by its words. */
     uint32_t before[WF_MANIFEST_NAME_WORDS_MAX], before_count;
 };
@@ -41,20 +42,6 @@ struct type {
 
 /* --- tables ---------------------------------------------------------------------------------- */
 
-static bool table_make(struct table *table, uint32_t most)
-{
-    uint32_t slots = 64;
-    while (slots < 2 * most) {
-        slots *= 2;
-    }
-    *table = (struct table){.slots = calloc(slots, sizeof *table->slots),
-                            .slot_count = slots,
-                            .most = most,
-                            .texts = calloc(most + 1, sizeof *table->texts),
-                            .lens = calloc(most + 1, sizeof *table->lens)};
-    return table->slots != NULL && table->texts != NULL && table->lens != NULL;
-}
-
 static void table_free(struct table *table)
 {
     free(table->slots);
@@ -62,23 +49,62 @@ static void table_free(struct table *table)
     free(table->lens);
 }
 
-/* The number of a content; UINT32_MAX if it is new and the table is full. `text` must stay. */
-static uint32_t table_put(struct table *table, const void *text, size_t len)
+/* Where a content is, or would be: its slot. */
+static uint32_t table_slot(const struct table *table, const void *text, size_t len)
 {
     uint32_t slot = (uint32_t)wf_hash_bytes(text, len) & (table->slot_count - 1);
     for (; table->slots[slot] != 0; slot = (slot + 1) & (table->slot_count - 1)) {
         uint32_t number = table->slots[slot] - 1;
         if (table->lens[number] == len && memcmp(table->texts[number], text, len) == 0) {
-            return number;
+            break;
         }
     }
-    if (table->count == table->most) {
+    return slot;
+}
+
+/* Room for one more, with half of the slots free. */
+static bool table_grow(struct table *table)
+{
+    if (2 * (table->count + 1) <= table->slot_count) {
+        return true;
+    }
+    uint32_t wanted = table->slot_count ? 2 * table->slot_count : 64;
+    const char **texts = reallocarray(table->texts, wanted / 2, sizeof *texts);
+    table->texts = texts ? texts : table->texts;
+    uint32_t *lens = reallocarray(table->lens, wanted / 2, sizeof *lens);
+    table->lens = lens ? lens : table->lens;
+    uint32_t *slots = calloc(wanted, sizeof *slots);
+    if (!texts || !lens || !slots) {
+        free(slots);
+        return false;
+    }
+    free(table->slots);
+    table->slots = slots;
+    table->slot_count = wanted;
+    for (uint32_t i = 0; i < table->count; i++) {
+        table->slots[table_slot(table, texts[i], lens[i])] = i + 1;
+    }
+    return true;
+}
+
+/* The number of a content; UINT32_MAX if it is new and the table is full, or memory is out. `text`
+ * must stay. */
+static uint32_t table_put(struct writer *w, struct table *table, const void *text, size_t len)
+{
+    if (!table_grow(table)) {
+        w->failed = true;
         return UINT32_MAX;
     }
-    table->texts[table->count] = text;
-    table->lens[table->count] = (uint32_t)len;
-    table->slots[slot] = ++table->count;
-    return table->count - 1;
+    uint32_t slot = table_slot(table, text, len);
+    if (table->slots[slot] == 0 && table->count == table->most) {
+        return UINT32_MAX;
+    }
+    if (table->slots[slot] == 0) {
+        table->texts[table->count] = text;
+        table->lens[table->count] = (uint32_t)len;
+        table->slots[slot] = ++table->count;
+    }
+    return table->slots[slot] - 1;
 }
 
 /* --- parts ----------------------------------------------------------------------------------- */
@@ -88,7 +114,7 @@ static uint32_t split(struct writer *w, const char *name, uint32_t *words)
 {
     for (uint32_t count = 0; count < WF_MANIFEST_NAME_WORDS_MAX; count++) {
         size_t len = strcspn(name, ".");
-        words[count] = table_put(&w->words, name, len);
+        words[count] = table_put(w, &w->words, name, len);
         if (words[count] == UINT32_MAX) {
             return 0;
         }
@@ -144,15 +170,12 @@ static uint32_t form_of(struct writer *w, const struct wf_piece *piece)
         return piece->form - 1;
     }
     uint32_t unit = (uint32_t)wf_dtype_bytes(w->layout->tensors[piece->tensor].dtype);
-    if (w->run_count == WF_MANIFEST_FORMS_MAX) {
-        return UINT32_MAX;
-    }
     struct wf_form *run = &w->runs[w->run_count];
     memset(run, 0, sizeof *run);
     run->axis_count = 1;
     run->elem_bytes = unit;
     run->axes[0] = (struct wf_axis){piece->count, 1, unit};
-    uint32_t before = w->forms.count, number = table_put(&w->forms, run, sizeof *run);
+    uint32_t before = w->forms.count, number = table_put(w, &w->forms, run, sizeof *run);
     w->run_count += w->forms.count > before;
     return number;
 }
@@ -163,7 +186,7 @@ static bool collect(struct writer *w, struct type *types)
     const struct wf_layout *layout = w->layout;
     uint32_t words[WF_MANIFEST_NAME_WORDS_MAX];
     for (uint32_t i = 1; i < layout->form_count; i++) {
-        if (table_put(&w->forms, &layout->forms[i], sizeof layout->forms[i]) != i - 1) {
+        if (table_put(w, &w->forms, &layout->forms[i], sizeof layout->forms[i]) != i - 1) {
             return false;
         }
     }
@@ -183,7 +206,7 @@ static bool collect(struct writer *w, struct type *types)
     for (uint32_t i = 0; i < layout->tensor_count; i++) {
         types[i] = type_of(&layout->tensors[i]);
         if (split(w, layout->tensors[i].name, words) == 0 ||
-            table_put(&w->types, &types[i], sizeof types[i]) == UINT32_MAX) {
+            table_put(w, &w->types, &types[i], sizeof types[i]) == UINT32_MAX) {
             return false;
         }
     }
@@ -283,7 +306,7 @@ static void put_tensors(struct writer *w, const struct type *types)
         }
         msgpack_pack_array(&w->packer, 2 + end - piece);
         put_name(w, layout->tensors[i].name);
-        msgpack_pack_uint32(&w->packer, table_put(&w->types, &types[i], sizeof types[i]));
+        msgpack_pack_uint32(&w->packer, table_put(w, &w->types, &types[i], sizeof types[i]));
         for (; piece < end; piece++) {
             put_piece(w, &layout->pieces[piece], &next_param);
         }
@@ -369,24 +392,27 @@ enum wf_status wf_manifest_write(const struct wf_model *model, const struct wf_l
     struct buffer buffer = {0};
     struct writer w = {.model = model, .layout = layout};
     struct type *types = calloc(layout->tensor_count + 1, sizeof *types);
-    w.runs = calloc(WF_MANIFEST_FORMS_MAX + 1, sizeof *w.runs);
+    uint32_t pieces = layout->piece_count;
+    pieces = pieces < WF_MANIFEST_FORMS_MAX ? pieces : WF_MANIFEST_FORMS_MAX;
+    w.runs = calloc(pieces + 1, sizeof *w.runs); /* one more to look it up with */
     w.param_of = calloc(model->param_count + 1, sizeof *w.param_of);
     w.params = calloc(model->param_count + 1, sizeof *w.params);
-    bool made = table_make(&w.words, WF_MANIFEST_WORDS_MAX);
-    made = table_make(&w.types, WF_MANIFEST_TYPES_MAX) && made;
-    made = table_make(&w.forms, WF_MANIFEST_FORMS_MAX) && made;
-    made = made && types != NULL && w.runs != NULL && w.param_of != NULL && w.params != NULL;
+    w.words.most = WF_MANIFEST_WORDS_MAX;
+    w.types.most = WF_MANIFEST_TYPES_MAX;
+    w.forms.most = WF_MANIFEST_FORMS_MAX;
+    bool made = types != NULL && w.runs != NULL && w.param_of != NULL && w.params != NULL;
     enum wf_status status = WF_OK;
-    if (made && !collect(&w, types)) {
+    bool fits = made && collect(&w, types);
+    if (made && !fits && !w.failed) {
         status = wf_error_set(error, WF_UNSUPPORTED,
                               "the layout has more words, types or forms than a manifest holds "
                               "(%d, %d, %d)",
                               WF_MANIFEST_WORDS_MAX, WF_MANIFEST_TYPES_MAX, WF_MANIFEST_FORMS_MAX);
-    } else if (made) {
+    } else if (fits) {
         msgpack_packer_init(&w.packer, &buffer, append);
         put_all(&w, types);
     }
-    if (status == WF_OK && (!made || buffer.failed)) {
+    if (status == WF_OK && (!fits || buffer.failed)) {
         status = wf_error_set(error, WF_NO_MEMORY, "no memory for a manifest");
     }
     if (status == WF_OK && buffer.len > WF_MANIFEST_BYTES_MAX) {

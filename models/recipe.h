@@ -38,6 +38,9 @@
  *             vision, swiglu_interleaved: the options that change a layout, each by its own name
  *             (engines/sglang.c says whose)
  *   hf        none: one rank that holds every parameter whole
+ *   manifest  layouts that are read from files (models/manifest.h): files: their path, with one %d
+ *             for a rank's number in its engine; ranks of an engine; engines; quant, as of vllm:
+ *             whether the job has codes and scales that the manifests name
  *
  * Pure. A recipe is a plain value; two with equal canonical text (wf_recipe_format) are equal.
  */

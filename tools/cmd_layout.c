@@ -1,4 +1,4 @@
-/* cmd_layout.c - `weft layout show`, `check`, `detect` and `family`. */
+/* cmd_layout.c - `weft layout show`, `write`, `check`, `detect` and `family`. */
 #include <argp.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -10,15 +10,19 @@
 #include "tools/family_option.h"
 #include "tools/files/atomic.h"
 #include "tools/files/checkpoint.h"
+#include "tools/files/manifest_files.h"
 #include "tools/layout/check.h"
 #include "tools/layout/detect_files.h"
 #include "tools/layout/family_print.h"
 #include "tools/layout/show.h"
+#include "tools/layout/spell.h"
 
-enum { DIRS_MAX = 65536 };
+enum { DIRS_MAX = 65536, BESIDE_MAX = 16 };
 
 struct arguments {
-    const char *action, *model, *spec, *json;
+    const char *action, *model, *spec, *json, *manifest, *out;
+    const char *beside[BESIDE_MAX];
+    uint32_t beside_count;
     struct wf_family_files families;
     bool rank_given;
     uint32_t rank;
@@ -26,10 +30,20 @@ struct arguments {
     size_t dir_count;
 };
 
+enum { KEY_MANIFEST = 256, KEY_BESIDE };
+
 static const struct argp_option options[] = {
-    {"model", 'm', "CONFIG", 0, "show: a config.json or a Hugging Face folder", 0},
-    {"spec", 's', "SPEC", 0, "show: for example megatron:tp=2,pp=2 or vllm:tp=2", 0},
-    {"rank", 'r', "R", 0, "show: the rank (default 0)", 0},
+    {"model", 'm', "CONFIG", 0, "show, write: a config.json or a Hugging Face folder", 0},
+    {"spec", 's', "SPEC", 0, "show, write: for example megatron:tp=2,pp=2 or vllm:tp=2", 0},
+    {"rank", 'r', "R", 0, "show: the rank (default 0); write: this rank alone", 0},
+    {"manifest", KEY_MANIFEST, "FILE", 0,
+     "show: a layout that was spelled out (docs/manifests.md) instead of a SPEC's; with --model it "
+     "is checked too",
+     0},
+    {"out", 'o', "FILE", 0, "write: where to, with %d for the rank's number", 0},
+    {"beside", KEY_BESIDE, "SPEC", 0,
+     "show, write: another group of the job, where some hold fp8 and some do not; may be repeated",
+     0},
     WF_FAMILY_OPTION,
     {"json", 'j', "FILE", 0, "write the result to FILE as JSON (- is standard output)", 0},
     {0},
@@ -51,6 +65,18 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case 'j':
         arguments->json = argument;
         return 0;
+    case KEY_MANIFEST:
+        arguments->manifest = argument;
+        return 0;
+    case 'o':
+        arguments->out = argument;
+        return 0;
+    case KEY_BESIDE:
+        if (arguments->beside_count == BESIDE_MAX) {
+            argp_error(state, "--beside is given more than %d times", BESIDE_MAX);
+        }
+        arguments->beside[arguments->beside_count++] = argument;
+        return 0;
     case 'r': {
         size_t digits = strspn(argument, "0123456789");
         if (digits == 0 || digits > 6 || argument[digits] != '\0') {
@@ -71,7 +97,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         arguments->dir_count = (size_t)(state->argc - state->next);
         return 0;
     case ARGP_KEY_NO_ARGS:
-        argp_error(state, "show, check, detect or family?");
+        argp_error(state, "show, write, check, detect or family?");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -106,33 +132,41 @@ static int fail(int exit_status, const struct wf_error *error)
 
 /* --- show ------------------------------------------------------------------------------------ */
 
-/* As in a job whose only group this is. */
+/* As in a job whose groups are this one and those beside it. */
 static enum wf_status make_model(const struct arguments *arguments, const struct wf_model *config,
                                  struct wf_recipe *recipe, struct wf_model **model_out,
                                  struct wf_error *error)
 {
-    const struct wf_recipe *recipes[] = {recipe};
+    struct wf_recipe beside[BESIDE_MAX];
+    const struct wf_recipe *recipes[1 + BESIDE_MAX] = {recipe};
+    struct wf_model *model = NULL;
     enum wf_status status = wf_recipe_parse(arguments->spec, NULL, recipe, error);
-    if (status == WF_OK) {
-        status = wf_model_for_job(config, recipes, 1, model_out, error);
+    for (uint32_t i = 0; i < arguments->beside_count && status == WF_OK; i++) {
+        recipes[1 + i] = &beside[i];
+        status = wf_recipe_parse(arguments->beside[i], NULL, &beside[i], error);
     }
-    return status == WF_OK ? wf_recipe_parse(arguments->spec, *model_out, recipe, error) : status;
+    if (status == WF_OK) {
+        status = wf_model_for_job(config, recipes, 1 + arguments->beside_count, &model, error);
+    }
+    if (status == WF_OK) {
+        status = wf_manifest_files_load(recipes, 1, NULL, model, error);
+    }
+    if (status == WF_OK) {
+        status = wf_recipe_parse(arguments->spec, model, recipe, error);
+    }
+    if (status != WF_OK) {
+        wf_model_free(model);
+        return status;
+    }
+    *model_out = model;
+    return WF_OK;
 }
 
-static int show_layout(const struct arguments *arguments, const struct wf_model *model,
-                       const struct wf_recipe *recipe)
+static int print_layout(const struct arguments *arguments, const struct wf_model *model,
+                        const struct wf_recipe *recipe, const struct wf_layout *layout)
 {
     struct wf_error error = {0};
-    struct wf_layout *layout = NULL;
-    if (arguments->rank >= wf_recipe_world(recipe)) {
-        wf_error_set(&error, WF_INVALID, "--rank %u: \"%s\" has ranks 0 to %u", arguments->rank,
-                     arguments->spec, wf_recipe_world(recipe) - 1);
-        return fail(WF_EXIT_USAGE, &error);
-    }
-    enum wf_status status = wf_layout_derive(model, recipe, arguments->rank, &layout, &error);
-    if (status != WF_OK) {
-        return fail(WF_EXIT_FAILED, &error);
-    }
+    enum wf_status status = WF_OK;
     if (arguments->json) {
         struct json_object *root = wf_layout_to_json(model, recipe, arguments->rank, layout);
         status = write_json(arguments->json, root, &error);
@@ -140,28 +174,148 @@ static int show_layout(const struct arguments *arguments, const struct wf_model 
     } else {
         wf_layout_print(stdout, model, recipe, arguments->rank, layout);
     }
-    wf_layout_free(layout);
     return status == WF_OK ? WF_EXIT_OK : fail(WF_EXIT_FAILED, &error);
+}
+
+static int check_rank(const struct arguments *arguments, const struct wf_recipe *recipe)
+{
+    struct wf_error error = {0};
+    if (arguments->rank < wf_recipe_world(recipe)) {
+        return WF_EXIT_OK;
+    }
+    wf_error_set(&error, WF_INVALID, "--rank %u: \"%s\" has ranks 0 to %u", arguments->rank,
+                 arguments->spec, wf_recipe_world(recipe) - 1);
+    return fail(WF_EXIT_USAGE, &error);
+}
+
+static int show_layout(const struct arguments *arguments, const struct wf_model *model,
+                       const struct wf_recipe *recipe)
+{
+    struct wf_error error = {0};
+    struct wf_layout *layout = NULL;
+    if (wf_layout_derive(model, recipe, arguments->rank, &layout, &error) != WF_OK) {
+        return fail(WF_EXIT_FAILED, &error);
+    }
+    int exit_status = print_layout(arguments, model, recipe, layout);
+    wf_layout_free(layout);
+    return exit_status;
+}
+
+static int write_layouts(const struct arguments *arguments, const struct wf_model *model,
+                         const struct wf_recipe *recipe)
+{
+    struct wf_error error = {0};
+    struct wf_spelt spelt;
+    uint32_t first = arguments->rank_given ? arguments->rank : 0;
+    uint32_t end = arguments->rank_given ? first + 1 : wf_recipe_ranks_per_engine(recipe);
+    enum wf_status status =
+        wf_layout_spell(model, recipe, first, end, arguments->out, &spelt, &error);
+    if (status != WF_OK) {
+        return fail(status == WF_INVALID ? WF_EXIT_USAGE : WF_EXIT_FAILED, &error);
+    }
+    printf("%s: %u manifests, %llu tensors, %llu bytes\n", arguments->out, spelt.manifests,
+           (unsigned long long)spelt.tensors, (unsigned long long)spelt.bytes);
+    return WF_EXIT_OK;
+}
+
+/* Without a model its parameters are names alone. */
+static int show_manifest(const struct arguments *arguments, const struct wf_model *model)
+{
+    struct wf_error error = {0};
+    struct wf_manifest manifest;
+    int exit_status = WF_EXIT_FAILED;
+    if (wf_manifest_file_read(arguments->manifest, model, &manifest, &error) != WF_OK) {
+        fail(WF_EXIT_FAILED, &error);
+    } else {
+        const struct wf_model names = {.params = manifest.params,
+                                       .param_count = manifest.param_count};
+        exit_status = print_layout(arguments, model ? model : &names, NULL, manifest.layout);
+    }
+    wf_manifest_fini(&manifest);
+    return exit_status;
+}
+
+static int run_manifest(const struct arguments *arguments)
+{
+    struct wf_error error = {0};
+    struct wf_model *config = NULL, *model = NULL;
+    const struct wf_recipe *recipes[BESIDE_MAX];
+    struct wf_recipe beside[BESIDE_MAX];
+    enum wf_status status = WF_OK;
+    if (arguments->spec || arguments->rank_given || arguments->dir_count > 0 || arguments->out ||
+        (arguments->beside_count > 0 && !arguments->model)) {
+        wf_error_set(&error, WF_INVALID,
+                     "show --manifest FILE goes with --model CONFIG (and --beside) at most");
+        return fail(WF_EXIT_USAGE, &error);
+    }
+    if (!arguments->model) {
+        return show_manifest(arguments, NULL);
+    }
+    for (uint32_t i = 0; i < arguments->beside_count && status == WF_OK; i++) {
+        recipes[i] = &beside[i];
+        status = wf_recipe_parse(arguments->beside[i], NULL, &beside[i], &error);
+    }
+    if (status != WF_OK) {
+        return fail(WF_EXIT_USAGE, &error);
+    }
+    status = wf_checkpoint_model(arguments->model, arguments->families.list, &config, &error);
+    if (status == WF_OK) {
+        status = wf_model_for_job(config, recipes, arguments->beside_count, &model, &error);
+    }
+    int exit_status =
+        status == WF_OK ? show_manifest(arguments, model) : fail(WF_EXIT_FAILED, &error);
+    wf_model_free(model);
+    wf_model_free(config);
+    return exit_status;
+}
+
+/* What show and write have in common. */
+static int with_model(const struct arguments *arguments,
+                      int (*then)(const struct arguments *, const struct wf_model *,
+                                  const struct wf_recipe *))
+{
+    struct wf_error error = {0};
+    struct wf_model *config = NULL, *model = NULL;
+    struct wf_recipe recipe;
+    if (wf_checkpoint_model(arguments->model, arguments->families.list, &config, &error) != WF_OK) {
+        return fail(WF_EXIT_FAILED, &error);
+    }
+    int exit_status = WF_EXIT_USAGE;
+    if (make_model(arguments, config, &recipe, &model, &error) != WF_OK) {
+        fail(exit_status, &error);
+    } else {
+        exit_status = check_rank(arguments, &recipe);
+        exit_status = exit_status == WF_EXIT_OK ? then(arguments, model, &recipe) : exit_status;
+    }
+    wf_model_free(model);
+    wf_model_free(config);
+    return exit_status;
 }
 
 static int run_show(const struct arguments *arguments)
 {
     struct wf_error error = {0};
-    struct wf_model *config = NULL, *model = NULL;
-    struct wf_recipe recipe;
-    if (!arguments->model || !arguments->spec || arguments->dir_count > 0) {
-        wf_error_set(&error, WF_INVALID, "show needs --model CONFIG and --spec SPEC, nothing else");
+    if (arguments->manifest) {
+        return run_manifest(arguments);
+    }
+    if (!arguments->model || !arguments->spec || arguments->dir_count > 0 || arguments->out) {
+        wf_error_set(&error, WF_INVALID,
+                     "show needs --model CONFIG and --spec SPEC, or --manifest FILE, nothing else");
         return fail(WF_EXIT_USAGE, &error);
     }
-    if (wf_checkpoint_model(arguments->model, arguments->families.list, &config, &error) != WF_OK) {
-        return fail(WF_EXIT_FAILED, &error);
+    return with_model(arguments, show_layout);
+}
+
+static int run_write(const struct arguments *arguments)
+{
+    struct wf_error error = {0};
+    if (!arguments->model || !arguments->spec || !arguments->out || arguments->manifest ||
+        arguments->json || arguments->dir_count > 0) {
+        wf_error_set(&error, WF_INVALID,
+                     "write needs --model CONFIG, --spec SPEC and --out FILE, nothing else");
+        return fail(WF_EXIT_USAGE, &error);
     }
-    int exit_status = make_model(arguments, config, &recipe, &model, &error) == WF_OK
-                          ? show_layout(arguments, model, &recipe)
-                          : fail(WF_EXIT_USAGE, &error);
-    wf_model_free(model);
-    wf_model_free(config);
-    return exit_status;
+    return with_model(arguments, write_layouts);
 }
 
 /* --- check ----------------------------------------------------------------------------------- */
@@ -303,15 +457,18 @@ static int run(const struct arguments *arguments)
     static const struct {
         const char *name;
         int (*run)(const struct arguments *);
-    } actions[] = {
-        {"show", run_show}, {"check", run_check}, {"detect", run_detect}, {"family", run_family}};
+    } actions[] = {{"show", run_show},
+                   {"write", run_write},
+                   {"check", run_check},
+                   {"detect", run_detect},
+                   {"family", run_family}};
     for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
         if (strcmp(arguments->action, actions[i].name) == 0) {
             return actions[i].run(arguments);
         }
     }
     struct wf_error error = {0};
-    wf_error_set(&error, WF_INVALID, "\"%.40s\": expected show, check, detect or family",
+    wf_error_set(&error, WF_INVALID, "\"%.40s\": expected show, write, check, detect or family",
                  arguments->action);
     return fail(WF_EXIT_USAGE, &error);
 }
@@ -321,9 +478,12 @@ int wf_cmd_layout(int argc, char **argv)
     const struct argp argp = {
         .options = options,
         .parser = parse,
-        .args_doc = "show --model CONFIG --spec SPEC [--rank R]\ncheck DIR...\ndetect FILE|DIR...",
+        .args_doc =
+            "show --model CONFIG --spec SPEC [--rank R]\nshow --manifest FILE\nwrite --model "
+            "CONFIG --spec SPEC --out FILE\ncheck DIR...\ndetect FILE|DIR...",
         .doc =
-            "show: prints the tensors of one rank and what they hold of which parameter. check: "
+            "show: prints the tensors of one rank and what they hold of which parameter. write: "
+            "spells out the same in manifests, one for each rank of an engine. check: "
             "derives the layouts of each DIR from its case.json and compares them with what the "
             "framework really made; one line a case, exit status 1 if one differs or is "
             "refused. detect: finds family, config and parallel sizes from the names and shapes "

@@ -8,6 +8,7 @@
 #include "models/engines/engine.h"
 #include "models/prepare.h"
 #include "models/variant.h"
+#include "tools/files/manifest_files.h"
 
 static enum wf_status parse_group(struct wf_plan_job *job, enum wf_side side, const char *spec,
                                   const struct wf_placement *placement, struct wf_error *error)
@@ -43,6 +44,9 @@ static enum wf_status make_model(struct wf_plan_job *job, const struct wf_model 
         recipes[g] = &job->groups[g].recipe;
     }
     enum wf_status status = wf_model_for_job(config, recipes, job->group_count, &job->model, error);
+    if (status == WF_OK) {
+        status = wf_manifest_files_load(recipes, job->group_count, NULL, job->model, error);
+    }
     for (uint32_t g = 0; g < job->group_count && status == WF_OK; g++) {
         status = wf_engine_check(job->model, recipes[g], error);
         if (status != WF_OK) {

@@ -39,9 +39,9 @@ struct wf_plan_job {
     struct wf_plan_input input;
 };
 
-/* Parses the SPECs and derives every rank's layout. INVALID or UNSUPPORTED: a SPEC or a table of
- * experts is wrong, for this model or at all; the sentence names it. Borrows what `infer` points
- * to. Fini also after a failure. */
+/* Parses the SPECs, reads the manifests that they name and derives every rank's layout. INVALID or
+ * UNSUPPORTED: a SPEC or a table of experts is wrong, for this model or at all; the sentence names
+ * it. Borrows what `infer` points to. Fini also after a failure. */
 enum wf_status wf_plan_job_init(struct wf_plan_job *job, const struct wf_model *config,
                                 const char *train_spec, const struct wf_plan_job_infer *infer,
                                 uint32_t infer_count, uint32_t per_host, struct wf_error *error);

@@ -202,11 +202,14 @@ struct wf_engine {
     enum wf_status (*finish)(const struct wf_model *model, const struct wf_recipe *recipe,
                              uint32_t rank, struct wf_layout *whole, struct wf_layout **layout_out,
                              struct wf_error *error);
+    /* Gives a rank's layout where no table does; such an engine has no rows. NULL: the rows do. */
+    enum wf_status (*layout)(const struct wf_model *model, const struct wf_recipe *recipe,
+                             uint32_t rank, struct wf_layout **layout_out, struct wf_error *error);
 };
 
 extern const struct wf_engine *const wf_engines[]; /* NULL-terminated */
 extern const struct wf_engine wf_engine_hf, wf_engine_megatron, wf_engine_fsdp, wf_engine_vllm,
-    wf_engine_sglang;
+    wf_engine_sglang, wf_engine_manifest;
 
 /* The first parameter of the role anywhere in the model, and its name; NULL: there is none. */
 const struct wf_param *wf_engine_find_param(const struct wf_model *model, const char *role);

@@ -9,7 +9,8 @@
 #include "models/layout_rows.h"
 
 const struct wf_engine *const wf_engines[] = {
-    &wf_engine_fsdp, &wf_engine_hf, &wf_engine_megatron, &wf_engine_sglang, &wf_engine_vllm, NULL,
+    &wf_engine_fsdp, &wf_engine_hf, &wf_engine_manifest, &wf_engine_megatron, &wf_engine_sglang,
+    &wf_engine_vllm, NULL,
 };
 
 const char *const wf_groups[WF_GROUP_COUNT] = {
@@ -25,6 +26,9 @@ enum wf_status wf_engine_check(const struct wf_model *model, const struct wf_rec
 {
     uint32_t ranks = wf_recipe_ranks_per_engine(recipe), next = 0;
     enum wf_status status = WF_OK;
+    if (recipe->engine->layout) {
+        return recipe->engine->check(model, recipe, error); /* each was checked when it was made */
+    }
     for (uint32_t rank = 0; rank < ranks && next < recipe->pp && status == WF_OK; rank++) {
         if (wf_recipe_coordinates(recipe, rank).pp != next) {
             continue;

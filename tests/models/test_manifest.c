@@ -7,6 +7,7 @@
 #include "golden.h"
 #include "manifest_text.h"
 #include "models/manifest.h"
+#include "models/manifest_set.h"
 #include "models/variant.h"
 
 #define LLAMA "tests/golden/models/tiny-llama.json"
@@ -392,4 +393,83 @@ Test(manifest, every_byte_counts)
     free(bytes);
     wf_layout_free(layout);
     wf_model_free(model);
+}
+
+/* --- as a group's layouts -------------------------------------------------------------------- */
+
+static void add_manifests(struct wf_model *job, const char *files, const char *spec)
+{
+    struct wf_recipe recipe;
+    struct wf_error error = {0};
+    cr_assert_eq(wf_recipe_parse(spec, job, &recipe, &error), WF_OK, "%s", error.text);
+    for (uint32_t rank = 0; rank < wf_recipe_ranks_per_engine(&recipe); rank++) {
+        cr_assert_eq(wf_model_add_manifest(job, files, rank, derive(job, &recipe, rank), &error),
+                     WF_OK);
+    }
+}
+
+Test(manifest, a_group_has_the_layouts_of_its_files)
+{
+    struct wf_recipe recipe, spelt;
+    struct wf_error error = {0};
+    struct wf_model *job = job_of(QWEN3, "vllm:tp=2,engines=2", &recipe);
+    add_manifests(job, "a-%d", "vllm:tp=2");
+    add_manifests(job, "b-%d", "megatron:tp=2,pp=2");
+    cr_assert_eq(wf_recipe_parse("manifest:files=a-%d,ranks=2,engines=2", job, &spelt, &error),
+                 WF_OK, "%s", error.text);
+    for (uint32_t rank = 0; rank < 4; rank++) {
+        struct wf_layout *a = derive(job, &recipe, rank), *b = derive(job, &spelt, rank);
+        cr_expect(wf_hash_equal(a->hash, b->hash), "rank %u", rank);
+        cr_expect_eq(wf_layout_find(b, "lm_head.weight", 14),
+                     wf_layout_find(a, "lm_head.weight", 14));
+        cr_expect_eq(wf_recipe_coordinates(&spelt, rank).engine, rank / 2);
+        wf_layout_free(a);
+        wf_layout_free(b);
+    }
+    static const struct {
+        const char *spec, *fragment;
+    } rows[] = {
+        {"manifest:files=c-%d,ranks=2", "none was read for rank 0 of c-%d"},
+        {"manifest:files=a-%d,ranks=3", "none was read for rank 2 of a-%d"},
+        {"manifest:files=b-%d,ranks=4,quant=vllm", "expected a quant that the job was made with"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct wf_layout *none = NULL;
+        enum wf_status status = wf_recipe_parse(rows[i].spec, job, &spelt, &error);
+        status = status == WF_OK ? wf_layout_derive(job, &spelt, 0, &none, &error) : status;
+        cr_expect_neq(status, WF_OK, "%s", rows[i].spec);
+        cr_expect(strstr(error.text, rows[i].fragment), "%s: %s", rows[i].spec, error.text);
+    }
+    wf_model_free(job);
+}
+
+Test(manifest, real_tensors_that_differ_are_named_without_a_guess_at_recipes)
+{
+    struct wf_recipe recipe;
+    struct wf_error error = {0};
+    struct wf_model *job = job_of(QWEN3, "vllm:tp=2", &recipe);
+    uint32_t order[64];
+    add_manifests(job, "a-%d", "vllm:tp=2");
+    cr_assert_eq(wf_recipe_parse("manifest:files=a-%d,ranks=2", job, &recipe, &error), WF_OK);
+    struct wf_layout *layout = derive(job, &recipe, 0);
+    struct wf_live_tensor live[64] = {0};
+    cr_assert_leq(layout->tensor_count, 64);
+    for (uint32_t i = 0; i < layout->tensor_count; i++) {
+        const struct wf_tensor *tensor = &layout->tensors[i];
+        live[i] = (struct wf_live_tensor){
+            .name = tensor->name, .dtype = tensor->dtype, .ndim = tensor->ndim};
+        memcpy(live[i].shape, tensor->shape, sizeof live[i].shape);
+        memcpy(live[i].strides, tensor->strides, sizeof live[i].strides);
+    }
+    cr_expect_eq(wf_layout_match_recipe(job, &recipe, 0, layout, live, layout->tensor_count, NULL,
+                                        0, order, &error),
+                 WF_OK, "%s", error.text);
+    live[3].shape[0] *= 2;
+    cr_expect_eq(wf_layout_match_recipe(job, &recipe, 0, layout, live, layout->tensor_count, NULL,
+                                        0, order, &error),
+                 WF_MISMATCH);
+    cr_expect(strstr(error.text, live[3].name) && !strstr(error.text, "was started with"), "%s",
+              error.text);
+    wf_layout_free(layout);
+    wf_model_free(job);
 }

@@ -48,6 +48,9 @@ Test(recipe, canonical_text)
         {"fsdp:replicate=2,dp=3,order=dp-replicate", "fsdp:dp=3,replicate=2,order=dp-replicate", 6},
         {"fsdp:dp=2,order=tp-dp-replicate,shard=1", "fsdp:dp=2,shard=1", 2},
         {"fsdp:version=5.24.0,flat=1,dp=3,align=8", "fsdp:dp=3,flat=1,align=8", 3},
+        {"manifest:files=a.manifest", "manifest:files=a.manifest", 1},
+        {"manifest:engines=3,quant=vllm,ranks=2,files=m/%d",
+         "manifest:files=m/%d,ranks=2,engines=3,quant=vllm", 6},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct wf_recipe recipe, again;
@@ -73,7 +76,7 @@ static const struct {
     {"", WF_INVALID, "unknown engine"},
     {"megatro:tp=2", WF_INVALID, "megatron?"},
     {"sglang:tp=2,dp_attention=1", WF_INVALID, "SGLang turns it off"},
-    {"torchtitan:tp=2", WF_INVALID, "fsdp, hf, megatron, sglang, vllm"},
+    {"torchtitan:tp=2", WF_INVALID, "fsdp, hf, manifest, megatron, sglang, vllm"},
     {"fsdp:mesh=2x3", WF_INVALID, "no key \"mesh\""},
     {"fsdp:version=4.57.1", WF_UNSUPPORTED, "known: 5"},
     {"fsdp:shard=2", WF_INVALID, "0 or 1"},
@@ -89,6 +92,11 @@ static const struct {
     {"megatron:engines=2", WF_INVALID, "engines"},
     {"vllm:cp=2", WF_INVALID, "cp"},
     {"hf:tp=2", WF_INVALID, "tp"},
+    {"manifest:", WF_INVALID, "files: expected the path"},
+    {"manifest:files=a-%d-%d", WF_INVALID, "with one %d"},
+    {"manifest:files=a-%s", WF_INVALID, "with one %d"},
+    {"manifest:files=a,ranks=2", WF_INVALID, "expected %d in it"},
+    {"manifest:files=a-%d,tp=2", WF_INVALID, "tp"},
     {"megatron:tp=2,tp=2", WF_INVALID, "twice"},
     {"megatron:tp=", WF_INVALID, "tp"},
     {"megatron:tp", WF_INVALID, "KEY=VALUE"},

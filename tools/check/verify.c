@@ -369,7 +369,7 @@ enum wf_status wf_verify_open(const struct wf_checkpoint *checkpoint, const stru
     verify->checkpoint = checkpoint;
     verify->quant = place->quant;
     enum wf_status status =
-        place->recipe && !wf_expect_knows(model)
+        place->recipe && !wf_expect_knows(model, place->recipe)
             ? wf_expect_layout(&verify->expect, model, place->recipe, place->rank, error)
             : wf_expect_init(&verify->expect, model, place, error);
     if (status != WF_OK) {

@@ -3,6 +3,12 @@
 
 #include <inttypes.h>
 
+/* What a tensor is where it is not weights. */
+static const char *const kinds[] = {[WF_TENSOR_WEIGHTS] = "",
+                                    [WF_TENSOR_DERIVED] = "derived",
+                                    [WF_TENSOR_KEEP] = "kept",
+                                    [WF_TENSOR_VIEW] = "a view"};
+
 static void print_piece(FILE *out, const struct wf_model *model, const struct wf_layout *layout,
                         uint32_t index)
 {
@@ -32,15 +38,19 @@ static void print_tensor(FILE *out, const struct wf_tensor *tensor)
     for (uint32_t axis = 0; axis < tensor->ndim; axis++) {
         fprintf(out, "%s%" PRIu64, axis ? "x" : "", tensor->shape[axis]);
     }
-    fprintf(out, " %" PRIu64 " bytes\n", tensor->bytes);
+    fprintf(out, " %" PRIu64 " bytes%s%s%s\n", tensor->bytes, kinds[tensor->kind][0] ? " (" : "",
+            kinds[tensor->kind], kinds[tensor->kind][0] ? ")" : "");
 }
 
-void wf_layout_print(FILE *out, const struct wf_model *model, const struct wf_recipe *recipe,
-                     uint32_t rank, const struct wf_layout *layout)
+static void print_title(FILE *out, const struct wf_model *model, const struct wf_recipe *recipe,
+                        uint32_t rank)
 {
-    char spec[WF_SPEC_MAX], hash[WF_HASH_TEXT];
+    char spec[WF_SPEC_MAX];
+    if (recipe == NULL) {
+        fprintf(out, "a manifest\n");
+        return;
+    }
     wf_recipe_format(recipe, spec);
-    wf_hash_format(layout->hash, hash);
     struct wf_coordinates at = wf_recipe_coordinates(recipe, rank);
     fprintf(out, "%s of %s, rank %" PRIu32 " of %" PRIu32, spec, model->model_type, rank,
             wf_recipe_world(recipe));
@@ -48,6 +58,14 @@ void wf_layout_print(FILE *out, const struct wf_model *model, const struct wf_re
             " (engine %" PRIu32 ", tp %" PRIu32 ", pp %" PRIu32 ", dp %" PRIu32 ", cp %" PRIu32
             ")\n",
             at.engine, at.tp, at.pp, at.dp, at.cp);
+}
+
+void wf_layout_print(FILE *out, const struct wf_model *model, const struct wf_recipe *recipe,
+                     uint32_t rank, const struct wf_layout *layout)
+{
+    char hash[WF_HASH_TEXT];
+    wf_hash_format(layout->hash, hash);
+    print_title(out, model, recipe, rank);
     fprintf(out, "%" PRIu32 " tensors, %" PRIu32 " pieces, %" PRIu64 " bytes, hash %s\n\n",
             layout->tensor_count, layout->piece_count, layout->bytes, hash);
     uint32_t piece = 0;
@@ -114,6 +132,9 @@ static struct json_object *tensor_to_json(const struct wf_model *model,
     }
     json_object_object_add(object, "shape", shape);
     add_number(object, "bytes", tensor->bytes);
+    if (kinds[tensor->kind][0] != '\0') {
+        add_text(object, "kind", kinds[tensor->kind]);
+    }
     for (; *piece < layout->piece_count && layout->pieces[*piece].tensor == index; (*piece)++) {
         json_object_array_add(pieces, piece_to_json(model, layout, *piece));
     }
@@ -121,19 +142,12 @@ static struct json_object *tensor_to_json(const struct wf_model *model,
     return object;
 }
 
-struct json_object *wf_layout_to_json(const struct wf_model *model, const struct wf_recipe *recipe,
-                                      uint32_t rank, const struct wf_layout *layout)
+static void add_place(struct json_object *root, const struct wf_recipe *recipe, uint32_t rank)
 {
-    char spec[WF_SPEC_MAX], hash[WF_HASH_TEXT];
-    struct json_object *root = json_object_new_object();
-    if (!root) {
-        return NULL;
-    }
+    char spec[WF_SPEC_MAX];
+    struct json_object *where = json_object_new_object();
     wf_recipe_format(recipe, spec);
-    wf_hash_format(layout->hash, hash);
     struct wf_coordinates at = wf_recipe_coordinates(recipe, rank);
-    struct json_object *where = json_object_new_object(), *tensors = json_object_new_array(),
-                       *aliases = json_object_new_array();
     add_text(root, "spec", spec);
     add_number(root, "rank", rank);
     add_number(where, "engine", at.engine);
@@ -142,6 +156,21 @@ struct json_object *wf_layout_to_json(const struct wf_model *model, const struct
     add_number(where, "dp", at.dp);
     add_number(where, "cp", at.cp);
     json_object_object_add(root, "coordinates", where);
+}
+
+struct json_object *wf_layout_to_json(const struct wf_model *model, const struct wf_recipe *recipe,
+                                      uint32_t rank, const struct wf_layout *layout)
+{
+    char hash[WF_HASH_TEXT];
+    struct json_object *root = json_object_new_object();
+    if (!root) {
+        return NULL;
+    }
+    struct json_object *tensors = json_object_new_array(), *aliases = json_object_new_array();
+    wf_hash_format(layout->hash, hash);
+    if (recipe != NULL) {
+        add_place(root, recipe, rank);
+    }
     add_text(root, "hash", hash);
     add_number(root, "bytes", layout->bytes);
     uint32_t piece = 0;

@@ -11,10 +11,12 @@
 #include "models/recipe.h"
 
 /* Tensors with their pieces: "parameter[first] x count" for runs, axes as
- * count(step in the parameter, step in the tensor) otherwise. */
+ * count(step in the parameter, step in the tensor) otherwise. `recipe` NULL: the layout is a
+ * manifest's, and of `model` only names of parameters are asked. */
 void wf_layout_print(FILE *out, const struct wf_model *model, const struct wf_recipe *recipe,
                      uint32_t rank, const struct wf_layout *layout);
-/* {spec, rank, coordinates, hash, bytes, tensors: [{name, dtype, shape, bytes, pieces: [{param or
+/* {spec, rank, coordinates, hash, bytes, tensors: [{name, dtype, shape, bytes, kind where it is
+ * not weights, pieces: [{param or
  * fill, param_first, tensor_offset, axes: [{count, param_step, tensor_step}]}]}], aliases:
  * [{name, tensor}]}; steps in elements of the parameter and bytes of the tensor. The caller puts
  * it; NULL without memory. */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "models/engines/engine.h"
 #include "tools/check/verify.h"
 #include "tools/commands.h"
 #include "tools/files/version_folder.h"
@@ -439,6 +440,9 @@ static enum wf_status prepare(struct infer *r, struct wf_error *error)
     }
     if (status == WF_OK) {
         status = wf_run_memory_new(r->layout, true, &r->memory, error);
+    }
+    if (recipe.engine->layout != NULL) {
+        return status; /* what an engine that nobody knows derives, nobody knows */
     }
     return status == WF_OK
                ? wf_engine_work_new(r->layout, &r->memory, packs_head(r), &r->work, error)

@@ -16,6 +16,7 @@
 #include "tools/files/checkpoint.h"
 #include "tools/files/io.h"
 #include "tools/files/make_checkpoint.h"
+#include "tools/files/manifest_files.h"
 #include "tools/run/placement.h"
 
 /* Where checkpoints of known values are kept: one folder a configuration, named after its hash, so
@@ -187,11 +188,11 @@ static enum wf_status add_group(struct wf_run_setup *setup, const struct wf_reci
         return wf_error_set(error, WF_INVALID,
                             "one rank keeps versions in files.folder: leave the second hf out");
     }
-    /* What stands in for inference here, and what checks it, knows two engines. */
-    if (!keeps && strcmp(recipe->engine->name, "vllm") != 0 &&
-        strcmp(recipe->engine->name, "sglang") != 0) {
+    /* What stands in for inference here, and what checks it, knows these. */
+    if (!keeps && recipe->engine != &wf_engine_vllm && recipe->engine != &wf_engine_sglang &&
+        recipe->engine != &wf_engine_manifest) {
         return wf_error_set(error, WF_UNSUPPORTED,
-                            "expected vllm or sglang, the engines that weft run can check, found "
+                            "expected vllm, sglang or manifest, which weft run can check, found "
                             "%s",
                             recipe->engine->name);
     }
@@ -247,8 +248,12 @@ static enum wf_status make_model(struct wf_run_setup *setup, struct wf_error *er
             wf_error_prefix(error, "infer[%u].spec", i);
         }
     }
-    return status == WF_OK ? wf_model_for_job(setup->config, recipes, 1 + setup->job.infer_count,
-                                              &setup->model, error)
+    if (status == WF_OK) {
+        status = wf_model_for_job(setup->config, recipes, 1 + setup->job.infer_count, &setup->model,
+                                  error);
+    }
+    return status == WF_OK ? wf_manifest_files_load(recipes, 1 + setup->job.infer_count,
+                                                    setup->job.path, setup->model, error)
                            : status;
 }
 
@@ -457,7 +462,8 @@ struct wf_verify_place wf_run_verify_place(const struct wf_run_setup *setup, uin
     struct wf_coordinates at = wf_recipe_coordinates(recipe, place.group_rank);
     const struct wf_placement *experts = wf_run_table(setup, place.group, table);
     const struct wf_variants *variants = setup->model->variants;
-    bool quantised = variants && wf_model_view(setup->model, recipe) == variants->quantised;
+    bool quantised = variants && (recipe->engine->layout != NULL || /* its names say which are */
+                                  wf_model_view(setup->model, recipe) == variants->quantised);
     return (struct wf_verify_place){.recipe = recipe,
                                     .less_one = setup->less_one,
                                     .rank = place.group_rank,

@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""manifests.py WEFT CASE - jobs whose ranks have the layouts of manifests: the example of docs/manifests.md, what
+`weft layout write` spells out, and files that are wrong."""
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+
+import e2e
+from e2e import DEADLINE, MODELS, QWEN, WEFT, Work, check, check_report, run, start_server, weft
+from slow import SLOW
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+BLOCKS = os.path.join(MODELS, "blocks-qwen3-moe.json")
+LOOM = {"qkv": [96, 64], "out": [64, 64], "w13": [96, 64], "w2": [48, 64], "q_norm": [16], "k_norm": [16],
+        "input_layernorm": [64], "post_attention_layernorm": [64]}
+LOOM_JOB = "manifest:files=rank-%d.manifest,ranks=2"
+
+
+def dump_of_loom(work):
+    """What ranks of the document's engine would dump: here nothing but zeros."""
+    tensors = {f"blocks.{layer}.{part}": shape for layer in range(4) for part, shape in LOOM.items()}
+    tensors.update({"embed_tokens": [256, 64], "lm_head": [256, 64], "norm": [64]})
+    header, end = {}, 0
+    for name, shape in tensors.items():
+        size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    for rank in range(2):
+        with open(work.path(f"rank_{rank:02}.safetensors"), "wb") as out:
+            out.write(struct.pack("<Q", len(text)) + text + bytes(end))
+
+
+def run_script(work, text):
+    with open(work.path("describe.py"), "w", encoding="utf-8") as out:
+        out.write(text)
+    done = subprocess.run([sys.executable, work.path("describe.py"), work.folder], capture_output=True, text=True,
+                          env=dict(os.environ, PYTHONPATH=os.path.join(ROOT, "tools")), timeout=DEADLINE, check=False)
+    check(done.returncode == 0, "the script writes manifests", done.stderr)
+
+
+def documents_script():
+    with open(os.path.join(ROOT, "docs", "manifests.md"), encoding="utf-8") as text:
+        return re.search("```python\n(.*?)```", text.read(), re.DOTALL).group(1)
+
+
+def spell(work, model, spec, name, *more):
+    done = weft("layout", "write", "--model", model, "--spec", spec, "--out", work.path(f"{name}-%d.manifest"), *more)
+    check(done.returncode == 0 and "manifests" in done.stdout, f"{spec} is spelled out", done.stderr)
+
+
+def commits(work, train, *infer, model=None):
+    path = work.path("job.yaml")
+    with open(path, "w") as out:
+        groups = ", ".join(f'{{name: "g{i}", spec: "{spec}"}}' for i, spec in enumerate(infer))
+        out.write(f'job: spelt\nmodel: {model or work.model}\ntrain: {{spec: "{train}"}}\ninfer: [{groups}]\nrun: {{versions: 2}}\n')
+    status, report, text = run(path)
+    check(status == 0, f"{train} -> {' and '.join(infer)}", text[-3000:])
+    check_report(report, 2)
+    check(all(v["elements_checked"] > 10000 for v in report["versions"]), "elements were checked", report["versions"])
+    return report
+
+
+def layout_json(*arguments):
+    done = weft("layout", "show", *arguments, "--json", "-")
+    check(done.returncode == 0, f"weft layout show {' '.join(arguments[:2])}", done.stderr)
+    return json.loads(done.stdout)
+
+
+def case_script():
+    """An engine that no recipe describes, by the document's script; beside one with a recipe."""
+    with Work() as work:
+        dump_of_loom(work)
+        run_script(work, documents_script())
+        done = weft("layout", "show", "--manifest", work.path("rank-1.manifest"), "--model", QWEN)
+        check(done.returncode == 0 and "blocks.3.w2 bf16 48x64" in done.stdout and "fill of 0, 768" in done.stdout,
+              "the manifest is shown", done.stdout + done.stderr)
+        alone = layout_json("--manifest", work.path("rank-1.manifest"))
+        known = layout_json("--manifest", work.path("rank-1.manifest"), "--model", QWEN)
+        check(alone["tensors"] == known["tensors"] and len(alone["tensors"]) == 35, "without the model too")
+        report = commits(work, "megatron:tp=2,pp=2", LOOM_JOB + ",engines=2", "vllm:tp=2")
+        done = weft("plan", "--model", QWEN, "--train", "megatron:tp=2,pp=2", "--infer", LOOM_JOB + ",engines=2", "--infer",
+                    "vllm:tp=2", "--json", "-", cwd=work.folder)
+        check(done.returncode == 0, "weft plan", done.stderr)
+        plan = json.loads(done.stdout[done.stdout.index("{"):])
+        check(plan["proof"] == "ok" and plan["bytes_moved"] == report["plan"]["bytes_moved"], "planned as it ran", plan)
+
+
+def case_spelled():
+    """Manifests on both sides, of recipes: the plan is the recipes' plan. In fp8 too, where parameters are codes."""
+    with Work() as work:
+        spell(work, QWEN, "megatron:tp=2,pp=2", "train")
+        spell(work, QWEN, "vllm:tp=2", "infer")
+        manifest = layout_json("--manifest", work.path("infer-1.manifest"), "--model", QWEN)
+        recipe = layout_json("--model", QWEN, "--spec", "vllm:tp=2", "--rank", "1")
+        check(all(manifest[key] == recipe[key] for key in ("hash", "tensors", "aliases")), "the layout is the recipe's")
+        spelt = commits(work, "manifest:files=train-%d.manifest,ranks=4", "manifest:files=infer-%d.manifest,ranks=2,engines=2")
+        plain = commits(work, "megatron:tp=2,pp=2", "vllm:tp=2,engines=2")
+        check(spelt["plan"]["hash"] == plain["plan"]["hash"], "the plan is the recipes'", spelt["plan"])
+    with Work(BLOCKS) as work:
+        spell(work, BLOCKS, "vllm:tp=2,ep=2,quant=vllm", "infer")
+        commits(work, "megatron:tp=2", "manifest:files=infer-%d.manifest,ranks=2,quant=vllm", "vllm:tp=1")
+
+
+def refused(work, spec, status, *words, train="megatron:tp=1"):
+    done = weft("run", work.job(train, spec, versions=1))
+    check(done.returncode == status and all(word in done.stderr for word in words), f"refused: {words[-1]}", done.stderr)
+
+
+def case_refused():
+    """Of another model, damaged, missing, with a hole; and a rank that has read another file than the others."""
+    with Work() as work:
+        spell(work, os.path.join(MODELS, "tiny-llama.json"), "vllm:tp=1", "llama")
+        spell(work, QWEN, "vllm:tp=2", "infer")
+        refused(work, "manifest:files=llama-%d.manifest", 2, "llama-0.manifest", "reaches past its parameter")
+        refused(work, "manifest:files=infer-%d.manifest,ranks=3", 2, "infer-2.manifest", "No such file")
+        refused(work, "manifest:files=infer.manifest,ranks=2", 2, "%d")
+        with open(work.path("infer-1.manifest"), "rb") as file:
+            bytes_ = file.read()
+        with open(work.path("cut-0.manifest"), "wb") as out:
+            out.write(bytes_[:-9])
+        refused(work, "manifest:files=cut-%d.manifest", 2, "cut-0.manifest", "expected")
+        dump_of_loom(work)
+        run_script(work, documents_script().replace('elif part == "w2":', 'elif part == "w2" and rank == 1: pass\n    elif part == "w2":'))
+        refused(work, LOOM_JOB, 1, "blocks.0.w2", "infer rank 1")
+    with Work() as work:
+        dump_of_loom(work)
+        run_script(work, documents_script())
+        job = work.job(infer=LOOM_JOB, train="megatron:tp=1", versions=1, extra=f"timeouts: {{join: {6 * SLOW}s}}\n")
+        other = work.path("other")
+        os.mkdir(other)
+        for name in os.listdir(work.folder):
+            if name.endswith((".manifest", ".yaml")):
+                shutil.copy(work.path(name), other)
+        shutil.copy(work.path("rank-0.manifest"), os.path.join(other, "rank-1.manifest"))
+        server, address = start_server(work, job)
+        ranks = [subprocess.Popen([WEFT, "run", which, "--rank", rank, "--server", address], stderr=subprocess.PIPE, text=True)
+                 for which, rank in ((job, "train:0"), (job, "infer:0"), (os.path.join(other, "job.yaml"), "infer:1"))]
+        texts = "".join(rank.communicate(timeout=DEADLINE)[1] for rank in ranks)
+        check(all(rank.returncode == 1 for rank in ranks), "another manifest stops the job", texts)
+        check("infer rank 1" in texts and "another input hash" in texts and "manifests" in texts, "the rank is named", texts)
+        server.kill()
+        server.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(e2e.main(globals()))
