@@ -198,8 +198,7 @@ static enum wf_status find_group(struct wf_plan_build *build, struct wf_plan_ato
 static enum wf_status add_atom(struct wf_plan_build *build, uint32_t param,
                                struct wf_plan_atom *atom, struct wf_error *error)
 {
-    enum wf_status status =
-        build->types_may_differ ? WF_OK : check_types(build, param, atom, error);
+    enum wf_status status = check_types(build, param, atom, error);
     if (status == WF_OK) {
         status = find_group(build, atom, error);
     }
@@ -213,6 +212,42 @@ static enum wf_status add_atom(struct wf_plan_build *build, uint32_t param,
     }
     build->atoms[build->atom_count++] = *atom;
     return WF_OK;
+}
+
+static bool same_type(const struct wf_plan_build *build, const struct wf_plan_holder *a,
+                      const struct wf_plan_holder *b)
+{
+    return holder_tensor(build, a)->dtype == holder_tensor(build, b)->dtype &&
+           holder_value(build, a) == holder_value(build, b);
+}
+
+/* An atom for each type in which ranks hold it: those of one are the same bytes. */
+static enum wf_status add_atoms_by_type(struct wf_plan_build *build, uint32_t param,
+                                        const struct wf_plan_atom *atom, struct wf_error *error)
+{
+    uint32_t left = atom->holder_count;
+    struct wf_plan_holder *same = wf_plan_alloc(&build->scratch, left, sizeof *same);
+    struct wf_plan_holder *rest = wf_plan_alloc(&build->scratch, left, sizeof *rest);
+    enum wf_status status = same != NULL && rest != NULL ? WF_OK : wf_plan_no_memory(error);
+    if (status == WF_OK) {
+        memcpy(rest, atom->holders, left * sizeof *rest);
+    }
+    while (left > 0 && status == WF_OK) {
+        struct wf_plan_atom one = *atom;
+        struct wf_plan_holder type = rest[0];
+        uint32_t count = 0, kept = 0;
+        for (uint32_t i = 0; i < left; i++) {
+            if (same_type(build, &rest[i], &type)) {
+                same[count++] = rest[i];
+            } else {
+                rest[kept++] = rest[i];
+            }
+        }
+        left = kept;
+        status = keep_holders(build, &one, same, count, error);
+        status = status == WF_OK ? add_atom(build, param, &one, error) : status;
+    }
+    return status;
 }
 
 static enum wf_status param_atoms(struct wf_plan_build *build, uint32_t param,
@@ -235,7 +270,8 @@ static enum wf_status param_atoms(struct wf_plan_build *build, uint32_t param,
                                     .elements = wf_nest_elements(&sets.nests[i])};
         status = join_holders(build, &shown, &covers[i], &atom, error);
         if (status == WF_OK) {
-            status = add_atom(build, param, &atom, error);
+            status = build->lists_only ? add_atoms_by_type(build, param, &atom, error)
+                                       : add_atom(build, param, &atom, error);
         }
     }
     wf_plan_arena_reset(&build->scratch);

@@ -78,6 +78,17 @@ static enum wf_status check_pieces(const struct wf_plan_build *build,
     return status;
 }
 
+static bool is_indexed(const struct wf_plan_build *build, const struct wf_layout *layout,
+                       const struct wf_piece *piece)
+{
+    static const char assembled[] = "assembled:"; /* models/assemble.h */
+    if (!build->lists_only) {
+        return piece->kind == WF_PIECE_DATA;
+    }
+    return piece->kind != WF_PIECE_FILL &&
+           strncmp(layout->tensors[piece->tensor].name, assembled, sizeof assembled - 1) != 0;
+}
+
 /* Lists a side's data pieces by parameter: a counting sort, so that equal parameters stay in the
  * order of classes and pieces. */
 static enum wf_status index_side(struct wf_plan_build *build, struct wf_plan_class *classes,
@@ -90,7 +101,7 @@ static enum wf_status index_side(struct wf_plan_build *build, struct wf_plan_cla
     for (uint32_t c = 0; c < class_count && first != NULL; c++) {
         const struct wf_layout *layout = classes[c].layout;
         for (uint32_t i = 0; i < layout->piece_count; i++) {
-            if (layout->pieces[i].kind == WF_PIECE_DATA) {
+            if (is_indexed(build, layout, &layout->pieces[i])) {
                 first[layout->pieces[i].param + 2]++;
                 classes[c].piece_count++;
             }
@@ -110,7 +121,7 @@ static enum wf_status index_side(struct wf_plan_build *build, struct wf_plan_cla
     for (uint32_t c = 0; c < class_count; c++) {
         const struct wf_layout *layout = classes[c].layout;
         for (uint32_t i = 0; i < layout->piece_count; i++) {
-            if (layout->pieces[i].kind == WF_PIECE_DATA) {
+            if (is_indexed(build, layout, &layout->pieces[i])) {
                 out->shown[first[layout->pieces[i].param + 1]++] = (struct wf_plan_shown){c, i};
             }
         }

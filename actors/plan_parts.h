@@ -126,8 +126,11 @@ struct wf_plan_task {
 struct wf_plan_build {
     const struct wf_plan_input *input;
     struct wf_plan_arena arena;
-    struct wf_plan_arena scratch;      /* for what is needed of one parameter; reset after each */
-    bool types_may_differ;             /* copies are only listed, nobody reads them */
+    struct wf_plan_arena scratch; /* for what is needed of one parameter; reset after each */
+    /* What ranks hold is listed, and nobody reads it: an atom's holders have one type, those of
+     * another have an atom of their own; what a rank makes for itself counts as any other, what it
+     * receives only for that does not. */
+    bool lists_only;
     uint32_t train_count, infer_count; /* ranks; members[train_count + r] is infer rank r */
     struct wf_plan_class *src, *dst;
     uint32_t src_count, dst_count;

@@ -38,7 +38,6 @@ struct maker {
     struct found *found;
     uint32_t found_count, found_room;
     uint32_t *ranks; /* by group, of found: how many ranks hold it */
-    uint32_t group_room;
 };
 
 struct one_box {
@@ -68,31 +67,19 @@ static const struct wf_layout *class_layout(const struct maker *maker, uint32_t 
     return maker->build.src[class].layout;
 }
 
-static const struct wf_tensor *holder_tensor(const struct maker *maker,
-                                             const struct wf_plan_holder *holder)
-{
-    const struct wf_layout *layout = class_layout(maker, holder->src_class);
-    return &layout->tensors[layout->pieces[holder->piece].tensor];
-}
-
 static bool holds_copy(const struct maker *maker, const struct wf_plan_holder *holder)
 {
     return class_layout(maker, holder->src_class)->pieces[holder->piece].value_rule ==
            WF_VALUE_COPY;
 }
 
-/* Ranks that hold the atom in the same type as `own` does; 0: one of them shows it in several
- * boxes, so that no order of its elements is common to all. */
-static uint32_t count_ranks(const struct maker *maker, const struct wf_plan_atom *atom,
-                            const struct wf_plan_holder *own)
+/* Ranks that hold the atom; 0: one of them shows it in several boxes, so that no order of its
+ * elements is common to all. */
+static uint32_t count_ranks(const struct maker *maker, const struct wf_plan_atom *atom)
 {
     uint32_t ranks = 0;
     for (uint32_t h = 0; h < atom->holder_count; h++) {
         const struct wf_plan_holder *holder = &atom->holders[h];
-        if (holder_tensor(maker, holder)->dtype != holder_tensor(maker, own)->dtype ||
-            !holds_copy(maker, holder)) {
-            continue;
-        }
         struct wf_nest nest = wf_layout_nest(class_layout(maker, holder->src_class), holder->piece);
         struct one_box one;
         if (show(&nest, &atom->set, &one) != 1) {
@@ -207,14 +194,14 @@ static bool add_atom(struct maker *maker, uint32_t param, const struct wf_plan_a
         return true;
     }
     struct found first;
-    uint32_t ranks = count_ranks(maker, atom, own);
+    uint32_t ranks = count_ranks(maker, atom);
     if (ranks == 0 || !find_own(maker, param, atom, own->piece, &first)) {
         maker->out->unseen += atom->elements;
         return true;
     }
     first.group = ALONE;
     if (ranks > 1) {
-        first.group = atom->group * WF_DTYPE_COUNT + (uint32_t)holder_tensor(maker, own)->dtype;
+        first.group = atom->group;
         maker->ranks[first.group] = ranks;
         if (!add_found(maker, first)) {
             return false;
@@ -235,14 +222,13 @@ static enum wf_status find_all(struct maker *maker, struct wf_error *error)
 {
     struct wf_plan_build *build = &maker->build;
     enum wf_status status = wf_plan_class_sources(build, error);
-    build->types_may_differ = true;
     if (status == WF_OK) {
         status = wf_plan_atoms(build, error);
     }
     if (status != WF_OK) {
         return status;
     }
-    maker->ranks = calloc((size_t)build->group_count * WF_DTYPE_COUNT + 1, sizeof *maker->ranks);
+    maker->ranks = calloc((size_t)build->group_count + 1, sizeof *maker->ranks);
     bool good = maker->ranks != NULL;
     for (uint32_t p = 0; p < maker->input->model->param_count && good; p++) {
         for (uint32_t a = build->atom_first[p]; a < build->atom_first[p + 1] && good; a++) {
@@ -359,7 +345,8 @@ enum wf_status wf_replicas_new(const struct wf_replicas_input *input, struct wf_
     }
     const struct wf_plan_input plan = {
         .model = input->model, .members = members, .member_count = input->rank_count};
-    struct maker maker = {.input = input, .build = {.input = &plan}, .out = replicas};
+    struct maker maker = {
+        .input = input, .build = {.input = &plan, .lists_only = true}, .out = replicas};
     enum wf_status status = make_all(&maker, error);
     wf_plan_arena_free(&maker.build.arena);
     wf_plan_arena_free(&maker.build.scratch);
