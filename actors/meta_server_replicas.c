@@ -285,8 +285,8 @@ static void name(struct wf_meta_server *server)
     char other[WF_CULPRIT_TEXT], agree[64];
     struct wf_culprit why;
     wf_server_rank_text(r->pair[0].rank, other, sizeof other);
-    snprintf(agree, sizeof agree, ", as %" PRIu32 " of the %" PRIu32 " that hold it", r->alike,
-             r->holders);
+    snprintf(agree, sizeof agree, "; %" PRIu32 " of the %" PRIu32 " ranks that hold it are alike",
+             r->alike, r->holders);
     wf_server_blame(r->pair[1].rank, &why, "holds other bytes of %.190s than %.90s%s",
                     object[0] != '\0' ? object : "what both hold alike", other,
                     2 * r->alike > r->holders ? agree : "; which of them is wrong is not known");
