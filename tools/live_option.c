@@ -148,6 +148,7 @@ enum wf_status wf_live_session_open(const struct wf_live_request *request,
     }
     if (status == WF_OK) {
         wf_loop_set_env(session->loop, session->env);
+        wf_hold_init(&session->hold, session->env, "compare");
         status = open_transports(session, error);
     }
     session->side.config = session->config;

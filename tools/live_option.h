@@ -5,6 +5,7 @@
 
 #include "config/family_file.h"
 #include "tools/compare/side.h"
+#include "tools/run/hold.h"
 #include "tools/run/transports.h"
 #include "tools/target.h"
 
@@ -19,6 +20,7 @@ struct wf_live_session {
     struct wf_target target;
     struct wf_loop *loop;
     struct wf_env *env;
+    struct wf_hold hold; /* as "compare" */
     struct wf_run_transports transports;
     struct wf_model *config;  /* or NULL */
     struct wf_side_live side; /* for wf_compare_options.live */

@@ -280,6 +280,22 @@ static bool is_ok(const struct wf_compare *compare)
     return ok;
 }
 
+/* Versions of one job differ because it trains. */
+static enum wf_status tell_versions(struct wf_compare *compare, struct wf_error *error)
+{
+    struct wf_version a = compare->side[WF_A].version, b = compare->side[WF_B].version;
+    char text_a[WF_VERSION_TEXT], text_b[WF_VERSION_TEXT];
+    if (wf_version_is_none(a) || wf_version_is_none(b) || wf_version_compare(a, b) == 0) {
+        return WF_OK;
+    }
+    wf_version_format(a, text_a);
+    wf_version_format(b, text_b);
+    return wf_texts_add(&compare->diagnosis, error,
+                        "another version: A is version %s and B version %s; what training has "
+                        "changed in between is no fault",
+                        text_a, text_b);
+}
+
 static enum wf_status open_b(struct wf_compare *compare, const char *b, struct wf_error *error)
 {
     const struct wf_compare_options *options = &compare->options;
@@ -288,7 +304,7 @@ static enum wf_status open_b(struct wf_compare *compare, const char *b, struct w
     }
     struct wf_side_live live = *options->live;
     live.config = live.config != NULL ? live.config : compare->side[WF_A].config;
-    return wf_side_open_live(&live, &compare->side[WF_B], &compare->live_version, error);
+    return wf_side_open_live(&live, &compare->side[WF_B], error);
 }
 
 enum wf_status wf_compare_run(const char *a, const char *b,
@@ -302,8 +318,9 @@ enum wf_status wf_compare_run(const char *a, const char *b,
     status = status == WF_OK ? compare_all(compare, error) : status;
     if (status == WF_OK) {
         compare->ok = is_ok(compare);
-        status = wf_diagnose(compare, error);
+        status = compare->ok ? WF_OK : tell_versions(compare, error);
     }
+    status = status == WF_OK ? wf_diagnose(compare, error) : status;
     return status == WF_OK && options->live != NULL ? wf_live_check(options->live->live, error)
                                                     : status;
 }

@@ -71,7 +71,6 @@ struct wf_compare_padding {
 
 struct wf_compare {
     struct wf_compare_side side[WF_SIDES];
-    struct wf_version live_version; /* B, of a running job; else none */
     struct wf_compare_options options;
     struct wf_compare_pair *pairs;
     uint32_t pair_count;

@@ -209,8 +209,11 @@ struct json_object *wf_compare_to_json(const struct wf_compare *compare)
     for (uint32_t s = 0; s < WF_SIDES; s++) {
         const struct wf_compare_side *side = &compare->side[s];
         struct json_object *about = json_object_new_object();
+        char version[WF_VERSION_TEXT];
         put(about, "path", text(side->path));
         put(about, "spec", side->spec[0] != '\0' ? text(side->spec) : NULL);
+        wf_version_format(side->version, version);
+        put(about, "version", wf_version_is_none(side->version) ? NULL : text(version));
         put(about, "by_names", json_object_new_boolean(side->by_names));
         put(about, "refused", texts(&side->refused));
         put(about, "unknown", texts(&side->unknown));

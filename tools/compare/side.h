@@ -96,6 +96,7 @@ struct wf_compare_side {
     struct wf_texts refused, unknown, notes; /* sentences; names; sentences */
     struct wf_side_shape *shapes;
     uint32_t shape_count, shape_capacity;
+    struct wf_version version; /* of a job, that it is: a version folder, running ranks; or none */
     void *window;
     uint64_t window_bytes;
     uint64_t bytes_read;
@@ -118,7 +119,7 @@ struct wf_side_live {
  * says so. `live` is borrowed until the side is closed. MISMATCH: the job has another model;
  * NOT_FOUND: there is no such engine or rank; otherwise as wf_live_connect and wf_live_begin. */
 enum wf_status wf_side_open_live(const struct wf_side_live *options, struct wf_compare_side *side,
-                                 struct wf_version *version_out, struct wf_error *error);
+                                 struct wf_error *error);
 void wf_side_close(struct wf_compare_side *side);
 
 /* Index of a parameter, or WF_NONE. */

@@ -232,7 +232,7 @@ static enum wf_status connect_all(const struct wf_side_live *o, struct wf_compar
 
 static enum wf_status open_ranks(const struct wf_side_live *o, struct wf_compare_side *side,
                                  const struct wf_el_peer *const *peers, uint32_t count,
-                                 struct wf_version *version_out, struct wf_error *error)
+                                 struct wf_error *error)
 {
     const struct wf_el_group *group = &wf_live_members(o->live)->groups[peers[0]->group];
     struct wf_live_rank **ranks = calloc(count, sizeof(void *));
@@ -247,7 +247,7 @@ static enum wf_status open_ranks(const struct wf_side_live *o, struct wf_compare
         side->model = wf_model_view(side->owned, &recipe);
         status = connect_all(o, side, peers, count, &recipe, ranks, error);
     }
-    status = status == WF_OK ? wf_live_begin(o->live, version_out, error) : status;
+    status = status == WF_OK ? wf_live_begin(o->live, &side->version, error) : status;
     for (uint32_t i = 0; i < count && status == WF_OK; i++) {
         status = add_files(&side->ranks[i].files, ranks[i], error);
         status = status == WF_OK
@@ -258,11 +258,10 @@ static enum wf_status open_ranks(const struct wf_side_live *o, struct wf_compare
     return status;
 }
 
-static void name_side(const struct wf_side_live *o, struct wf_compare_side *side,
-                      const struct wf_version *version)
+static void name_side(const struct wf_side_live *o, struct wf_compare_side *side)
 {
     char text[WF_VERSION_TEXT], who[WHO_TEXT], *path = NULL;
-    wf_version_format(*version, text);
+    wf_version_format(side->version, text);
     if (o->who == WF_LIVE_TRAIN) {
         snprintf(who, sizeof who, "the train side");
     } else {
@@ -276,7 +275,7 @@ static void name_side(const struct wf_side_live *o, struct wf_compare_side *side
 }
 
 enum wf_status wf_side_open_live(const struct wf_side_live *o, struct wf_compare_side *side,
-                                 struct wf_version *version_out, struct wf_error *error)
+                                 struct wf_error *error)
 {
     const struct wf_el_peer **peers = NULL;
     uint32_t count = 0;
@@ -287,10 +286,10 @@ enum wf_status wf_side_open_live(const struct wf_side_live *o, struct wf_compare
         return wf_error_set(error, WF_NO_MEMORY, "no memory for a path");
     }
     enum wf_status status = choose(o, &peers, &count, error);
-    status = status == WF_OK ? open_ranks(o, side, peers, count, version_out, error) : status;
+    status = status == WF_OK ? open_ranks(o, side, peers, count, error) : status;
     free(peers);
     if (status == WF_OK) {
-        name_side(o, side, version_out);
+        name_side(o, side);
         status = wf_side_index(side, error);
     }
     return status;

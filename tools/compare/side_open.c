@@ -10,7 +10,10 @@
 #include "tools/compare/side_private.h"
 #include "tools/files/checkpoint.h"
 #include "tools/files/hf_folder.h"
+#include "tools/files/io.h"
 #include "tools/files/stored.h"
+#include "tools/files/version_folder.h"
+#include "tools/files/version_manifest.h"
 
 enum { PATH_ROOM = 4096 };
 
@@ -176,6 +179,21 @@ static enum wf_status open_dump(struct wf_compare_side *side,
     return status;
 }
 
+/* Only for messages: whatever is wrong with it is none of this comparison's business. */
+static void take_version(struct wf_compare_side *side)
+{
+    struct wf_version_manifest manifest = {0};
+    int fd = -1;
+    if (!has_file(side->path, WF_VERSION_FILE) || wf_folder_open(side->path, &fd, NULL) != WF_OK) {
+        return;
+    }
+    if (wf_version_manifest_read(fd, WF_VERSION_FILE, &manifest, NULL) == WF_OK) {
+        side->version = manifest.version;
+    }
+    wf_version_manifest_fini(&manifest);
+    close(fd);
+}
+
 /* A Hugging Face folder is one rank whose shards are its files. */
 static enum wf_status open_folder(struct wf_compare_side *side,
                                   const struct wf_family *const *families, struct wf_error *error)
@@ -197,6 +215,7 @@ static enum wf_status open_folder(struct wf_compare_side *side,
         status = wf_dump_rank_add(&side->ranks[0].files, path, NULL, error);
     }
     wf_hf_folder_close(&folder);
+    take_version(side);
     status = status == WF_OK ? wf_dump_rank_sort(&side->ranks[0].files, error) : status;
     if (status != WF_OK) {
         return status;

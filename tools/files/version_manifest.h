@@ -1,5 +1,6 @@
-/* version_manifest.h - weft_version.json: from text to plain values and back. Private to
- * tools/files/version_*.c; the format is told in version_folder.h. Pure but for _read.
+/* version_manifest.h - weft_version.json: from text to plain values and back. For
+ * tools/files/version_*.c, and for who only wants to know which version a folder is; the format is
+ * told in version_folder.h. Pure but for _read.
  */
 #ifndef WEFT_TOOLS_FILES_VERSION_MANIFEST_H
 #define WEFT_TOOLS_FILES_VERSION_MANIFEST_H

@@ -6,12 +6,13 @@
  *
  *   WEFT_TEST_HOLD=WHO,WHEN,WHAT,N,FIFO      infer:1,before,vote,2,/tmp/x/held
  *
- * WHO is the process (train:0, infer:3, server). WHEN and WHAT: `before` or `after` the Nth frame
- * of that name (docs/protocol.md) that it sends, or `job` and the name of the Nth job it issues
+ * WHO is the process (train:0, infer:3, server, compare). WHEN and WHAT: `before` or `after` the
+ * Nth frame of that name (docs/protocol.md) that it sends, or `job` and the name of the Nth job it
+ * issues
  * ("shm copy"). A frame that it repeats, on a slow machine, is not another one: the same bytes on
  * the same connection count once. At the point it removes FIFO and writes its process id into it,
  * then stops; who cannot remove FIFO does not stop, so only one process of a job ever does: not the
- * one that is started again after it. Nothing outside this file and its three callers knows of it,
+ * one that is started again after it. Nothing outside this file and its callers knows of it,
  * and without the variable nothing is changed. Loop thread only.
  */
 #ifndef WEFT_TOOLS_RUN_HOLD_H
