@@ -31,6 +31,7 @@ def case_file():
         check(status == 0, "families in the job file", text)
         check_report(report, 2)
         check(report["versions"][0]["elements_checked"] > 10000, "every element was checked")
+        check(report["checks"][0]["by"] == "layout" and "beware   infer0" in text, "by its own layout, it says", report["checks"])
         job = work.job(*spec, versions=2, name="plain")
         status, report, text = run(job, "--family", os.path.relpath(family))
         check(status == 0, "--family on the command line", text)

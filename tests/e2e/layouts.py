@@ -25,6 +25,7 @@ def commits(model, train, *infer, mode="staged"):
         check(status == 0, f"{train} -> {' and '.join(infer)}", text[-3000:])
         check_report(report, 2)
         check(all(v["elements_checked"] > 10000 for v in report["versions"]), "elements were checked", report["versions"])
+        check([c["by"] for c in report["checks"]] == ["loaders"] * len(infer), "by the engines' loaders", report["checks"])
 
 
 def case_experts():
@@ -72,6 +73,29 @@ def case_stages():
 def case_gemma():
     """Four norms a layer, and an embedding that SGLang keeps whole."""
     commits(tiny("gemma3"), "megatron:tp=2", "vllm:tp=2", "sglang:tp=2")
+
+
+def case_unchecked():
+    """What nobody can check is refused, or said: in words and in the report."""
+    with Work(tiny("qwen3-moe")) as work:
+        path = work.path("job.yaml")
+        for every in 1, 0:
+            with open(path, "w") as out:
+                out.write(f'job: unchecked\nmodel: {work.model}\ntrain: {{spec: "fsdp:dp=2"}}\n'
+                          'infer: [{name: told, spec: "vllm:tp=2"}, '
+                          '{name: untold, spec: "sglang:tp=2,moe_backend=flashinfer_cutlass"}]\n'
+                          f'run: {{versions: 2}}\npolicy: {{validate_every: {every}}}\n')
+            status, report, text = run(path)
+            why = "the element check does not know what sglang changes with moe_backend=flashinfer_cutlass"
+            check(why in text, "the option is named", text[-2000:])
+            if every == 1:
+                check(status == 1 and "set policy.validate_every to 0" in text, "the job is refused", text[-2000:])
+                continue
+            check(status == 0 and report["ok"] and "result   ok, as far as anybody looked" in text, "it runs", text[-2000:])
+            told, untold = report["checks"]
+            check(told["by"] == untold["by"] == "nothing" and "validate_every is 0" in told["why"] and why in untold["why"],
+                  "the report says that nothing was checked", report["checks"])
+            check(not any(v["elements_checked"] for v in report["versions"]), "nothing counts as checked")
 
 
 def derives(model, train, spec, run_extra, mode="staged"):

@@ -45,6 +45,7 @@ static void read_case(struct fixture *fixture)
         unsigned size = 0; /* of "tp4ep4"; not that of "deepseek" */
         fixture->ep = sscanf(ep, "ep%u", &size) == 1 ? size : fixture->ep;
     }
+    fixture->shared_apart = strstr(text, "disable_shared_experts_fusion") != NULL;
     json_object_put(root);
     free(text);
 }
@@ -84,7 +85,7 @@ static void read_params(struct fixture *fixture)
         unsigned number;
         char name[WF_NAME_MAX], shape[64] = "";
         if (sscanf(line, "%u\t%255s\t%63s", &number, name, shape) >= 2) {
-            cr_assert_lt(number, 256);
+            cr_assert_lt(number, 1024);
             struct fixture_source *source = &fixture->sources[number];
             source->param = wf_model_find(fixture->model, name, strlen(name));
             if (source->param == UINT32_MAX) {

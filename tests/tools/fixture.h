@@ -30,8 +30,8 @@ struct fixture {
     struct wf_model *model;
     uint32_t tp, pp, ep;
     bool sglang;
-    bool vision_whole;
-    struct fixture_source sources[256]; /* by the fixture's numbers */
+    bool vision_whole, shared_apart;
+    struct fixture_source sources[1024]; /* by the fixture's numbers */
 };
 
 struct fixture_element {

@@ -12,7 +12,7 @@
 #include "tools/files/io.h"
 #include "tools/files/known_values.h"
 
-enum { TENSORS_MAX = 200 };
+enum { TENSORS_MAX = 1024 };
 
 void folder_make(char path[FOLDER_PATH_MAX])
 {

@@ -42,6 +42,12 @@ static const char *const cases[] = {
     "vllm-qwen35moe-tp2-perexpert",
     "sglang-qwen35-tp2",
     "sglang-qwen35moe-tp2",
+    "vllm-deepseekv32-tp2",
+    "sglang-deepseekv32-tp2",
+    "sglang-glm4moe-tp2",
+    "sglang-deepseekv3-tp2-fusedshared",
+    "vllm-glm4moelite-tp2",
+    "sglang-glm4moelite-tp2",
 };
 #define CASES (sizeof cases / sizeof cases[0])
 

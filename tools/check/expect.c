@@ -236,9 +236,14 @@ enum wf_status wf_expect_add_vocabulary(struct wf_expect_builder *b, uint32_t pa
     return status;
 }
 
+static const char *embedding_of(const struct wf_expect_class *class)
+{
+    return class->stored != NULL ? class->stored : "embed_tokens.weight";
+}
+
 static enum wf_status add_embedding(struct wf_expect_builder *b)
 {
-    static const char name[] = "embed_tokens.weight";
+    const char *name = embedding_of(b->class);
     const char *live = b->class->embedding != NULL ? b->class->embedding : name;
     uint32_t param = 0;
     enum wf_status status = wf_expect_need(b, b->class->text, name, &param);
@@ -258,7 +263,7 @@ static enum wf_status add_head(struct wf_expect_builder *b)
     uint32_t param = 0;
     snprintf(live, sizeof live, "%s%s", class->live_top ? class->live_top : "", class->head);
     enum wf_status status = b->model->tied
-                                ? wf_expect_need(b, class->text, "embed_tokens.weight", &param)
+                                ? wf_expect_need(b, class->text, embedding_of(class), &param)
                                 : wf_expect_need(b, "", class->head, &param);
     return status == WF_OK
                ? wf_expect_add_vocabulary(b, param, "", live, b->place.tp, b->place.tp_rank)
@@ -293,7 +298,7 @@ static enum wf_status add_final_norm(struct wf_expect_builder *b)
  */
 static enum wf_status add_packed_head(struct wf_expect_builder *b)
 {
-    uint32_t param = wf_expect_find(b, b->class->text, "embed_tokens.weight"), tensor = 0;
+    uint32_t param = wf_expect_find(b, b->class->text, embedding_of(b->class)), tensor = 0;
     uint64_t vocab = wf_expect_rows(b, param), group = b->place.packed_rows;
     uint64_t part = (vocab + VOCAB_MULTIPLE - 1) / VOCAB_MULTIPLE * VOCAB_MULTIPLE / b->place.tp;
     uint64_t first = b->place.tp_rank * part;

@@ -62,8 +62,8 @@ struct wf_expect {
 enum wf_status wf_expect_init(struct wf_expect *expect, const struct wf_model *model,
                               const struct wf_verify_place *place, struct wf_error *error);
 void wf_expect_fini(struct wf_expect *expect);
-/* Whether the retelling knows the model's family (the built-in ones) and the engine. */
-bool wf_expect_knows(const struct wf_model *model, const struct wf_recipe *recipe);
+/* Refuses options of an engine whose effect nobody retells. */
+enum wf_status wf_expect_options(const struct wf_recipe *recipe, struct wf_error *error);
 /* The same from a rank's layout, for families of users' files and for manifests. */
 enum wf_status wf_expect_layout(struct wf_expect *expect, const struct wf_model *model,
                                 const struct wf_recipe *recipe, uint32_t rank,

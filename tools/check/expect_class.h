@@ -9,6 +9,7 @@
 #define WEFT_TOOLS_CHECK_EXPECT_CLASS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* Which stages have a head of their own. */
 enum wf_expect_heads {
@@ -26,9 +27,12 @@ struct wf_expect_class {
     const char *head;        /* the checkpoint's name */
     const char *live_top;    /* goes before the head's name; NULL: nothing */
     const char *live_visual; /* of what the checkpoint calls model.visual.; NULL: there is none */
-    const char *embedding;   /* behind `live`; NULL: embed_tokens.weight */
+    const char *stored;      /* of the embedding, behind `text`; NULL: embed_tokens.weight */
+    const char *embedding;   /* and behind `live`; NULL: the same */
     const char *attention;   /* of the layer; NULL: self_attn. */
     bool alternates;         /* of experts: a row of gate, a row of up, and so on; biases */
+    bool one_qkv;            /* the checkpoint has q, k and v in one, as have the engine's names */
+    uint32_t fuses;          /* with so many experts it has the shared one in a slot; 1: with any */
     bool plain_embedding;    /* whole on every rank, without padding */
     bool stages;             /* what each of several has is known */
     enum wf_expect_heads heads;

@@ -20,7 +20,21 @@ struct experts {
     const char *dir;              /* of the checkpoint */
     const char *names[MATRICES];  /* of a matrix */
     uint64_t slots, first, count; /* of all ranks; the first here, and how many */
+    bool fused;                   /* one more slot behind them has the shared expert */
 };
+
+/* [SGLang: determine_num_fused_shared_experts] of classes that can, one shared expert, where
+ * experts are not dealt out. */
+static bool is_fused(struct wf_expect_builder *b, const char *layer)
+{
+    uint32_t at = b->class->fuses;
+    bool alike = wf_expect_find(b, layer, "mlp.shared_experts.gate_proj.weight") != WF_NONE &&
+                 wf_model_size(b->model, "ns") == 1;
+    bool by_itself = b->place.shared == WF_VERIFY_SHARED_AUTO && b->place.ep <= 1 &&
+                     (at == 1 || (at > 0 && wf_model_size(b->model, "E") == at));
+    return b->place.sglang && alike &&
+           (by_itself || (at > 0 && b->place.shared == WF_VERIFY_SHARED_FUSED));
+}
 
 static struct experts experts_of(struct wf_expect_builder *b, const char *layer)
 {
@@ -31,6 +45,7 @@ static struct experts experts_of(struct wf_expect_builder *b, const char *layer)
     of.slots = b->place.slots > 0 ? b->place.slots : wf_model_size(b->model, "E");
     of.count = of.slots / (b->place.ep > 0 ? b->place.ep : 1);
     of.first = b->place.ep_rank * of.count;
+    of.fused = is_fused(b, layer);
     return of;
 }
 
@@ -59,6 +74,9 @@ static enum wf_status need_matrix(struct wf_expect_builder *b, const char *layer
     char name[WF_NAME_MAX];
     snprintf(name, sizeof name, "%sexperts.%" PRIu64 ".%s.%s", of->dir,
              expert_of(b, of->slots, slot), of->names[matrix], what);
+    if (slot >= of->first + of->count) { /* the one behind */
+        snprintf(name, sizeof name, "%sshared_experts.%s.%s", of->dir, of->names[matrix], what);
+    }
     return wf_expect_need(b, layer, name, param_out);
 }
 
@@ -138,7 +156,7 @@ static enum wf_status add_experts(struct wf_expect_builder *b, const char *layer
     if (status == WF_OK) { /* its columns are those of the experts */
         status = add_tensor(b, layer, of, "w2_weight", 0, &w2);
     }
-    for (uint64_t i = 0; status == WF_OK && i < of->count; i++) {
+    for (uint64_t i = 0; status == WF_OK && i < of->count + of->fused; i++) {
         status = put_pair(b, layer, of, of->first + i, "weight", w13);
         if (status == WF_OK) {
             status = put_down(b, layer, of, of->first + i, w2);
@@ -192,9 +210,13 @@ enum wf_status wf_expect_mlp(struct wf_expect_builder *b, const char *layer, con
 
 enum wf_status wf_expect_moe(struct wf_expect_builder *b, const char *layer)
 {
-    static const char *const whole[] = {
-        "mlp.gate.weight", "mlp.gate.e_score_correction_bias", "mlp.router.weight",
-        "mlp.router.bias", "block_sparse_moe.gate.weight",     "mlp.shared_expert_gate.weight"};
+    static const char *const whole[] = {"mlp.gate.weight",
+                                        "mlp.gate.e_score_correction_bias",
+                                        "mlp.gate.expert_bias",
+                                        "mlp.router.weight",
+                                        "mlp.router.bias",
+                                        "block_sparse_moe.gate.weight",
+                                        "mlp.shared_expert_gate.weight"};
     static const char *const shared[] = {"mlp.shared_experts.", "mlp.shared_expert."};
     const struct experts of = experts_of(b, layer);
     if (b->place.ep > 0 && of.slots % b->place.ep != 0) {
@@ -211,7 +233,7 @@ enum wf_status wf_expect_moe(struct wf_expect_builder *b, const char *layer)
     for (size_t i = 0; status == WF_OK && i < sizeof whole / sizeof whole[0]; i++) {
         status = wf_expect_add_whole(b, layer, whole[i], whole[i]);
     }
-    for (size_t i = 0; status == WF_OK && i < 2; i++) {
+    for (size_t i = 0; status == WF_OK && !of.fused && i < 2; i++) {
         char name[WF_NAME_MAX];
         snprintf(name, sizeof name, "%sgate_proj.weight", shared[i]);
         if (wf_expect_find(b, layer, name) != WF_NONE) {

@@ -5,7 +5,8 @@
  * KV head kept by several ranks); models/deepseek_v2.py (fused_qkv_a_proj whole on every rank,
  * named ..._with_mqa in SGLang); models/qwen3_next.py (in_proj_qkvz and in_proj_ba by rows, conv1d
  * by its three parts); models/qwen3_5.py (those two of parts that are stored apart);
- * models/gpt_oss.py (sinks by heads).
+ * models/gpt_oss.py (sinks by heads); models/bailing_moe.py (q, k and v stored in one);
+ * models/deepseek_v32 (the indexer).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -102,20 +103,30 @@ static enum wf_status kv_share(struct wf_expect_builder *b, uint64_t kv, uint64_
     return WF_OK;
 }
 
+/* What a rank has of q's heads and of k's and v's. */
+struct heads {
+    uint64_t of[2], first[2], count[2];
+};
+
+static enum wf_status heads_of(struct wf_expect_builder *b, struct heads *heads)
+{
+    *heads =
+        (struct heads){{wf_model_size(b->model, "nq"), wf_model_size(b->model, "nk")}, {0}, {0}};
+    enum wf_status status =
+        wf_expect_divide(b, heads->of[0], "the number of query heads", &heads->count[0]);
+    heads->first[0] = b->place.tp_rank * heads->count[0];
+    return status == WF_OK ? kv_share(b, heads->of[1], &heads->first[1], &heads->count[1]) : status;
+}
+
 /* QKVParallelLinear: a rank's rows of q (with their gates, if it has any), of k and of v. */
 static enum wf_status add_qkv(struct wf_expect_builder *b, const char *layer, const char *live,
                               const char *what)
 {
     static const char *const parts[] = {"q", "k", "v"};
     char name[WF_NAME_MAX];
-    uint64_t heads[2] = {wf_model_size(b->model, "nq"), wf_model_size(b->model, "nk")};
-    uint64_t first[2] = {0, 0}, count[2] = {0, 0};
+    struct heads heads;
     uint32_t tensor = 0;
-    enum wf_status status = wf_expect_divide(b, heads[0], "the number of query heads", &count[0]);
-    first[0] = b->place.tp_rank * count[0];
-    if (status == WF_OK) {
-        status = kv_share(b, heads[1], &first[1], &count[1]);
-    }
+    enum wf_status status = heads_of(b, &heads);
     for (int i = 0; status == WF_OK && i < 3; i++) {
         uint32_t param = 0;
         bool kv = i > 0;
@@ -126,11 +137,39 @@ static enum wf_status add_qkv(struct wf_expect_builder *b, const char *layer, co
             status = wf_expect_add(b, layer, name, wf_expect_columns(b, param), &tensor);
         }
         if (status == WF_OK) {
-            uint64_t size = wf_expect_rows(b, param) / heads[kv]; /* of a head */
-            status = wf_expect_put(b, tensor, param, first[kv] * size, count[kv] * size, 0);
+            uint64_t size = wf_expect_rows(b, param) / heads.of[kv]; /* of a head */
+            status =
+                wf_expect_put(b, tensor, param, heads.first[kv] * size, heads.count[kv] * size, 0);
         }
     }
     return status;
+}
+
+/* Ling's checkpoints have q, k and v one below the other, in one. */
+static enum wf_status add_one_qkv(struct wf_expect_builder *b, const char *layer)
+{
+    static const char name[] = "attention.query_key_value.weight";
+    static const char *const norms[] = {"attention.query_layernorm.weight",
+                                        "attention.key_layernorm.weight"};
+    struct heads heads;
+    uint32_t param = 0, tensor = 0;
+    uint64_t before = 0;
+    enum wf_status status = heads_of(b, &heads);
+    status = status == WF_OK ? wf_expect_need(b, layer, name, &param) : status;
+    if (status == WF_OK) {
+        status = wf_expect_add(b, layer, name, wf_expect_columns(b, param), &tensor);
+    }
+    for (int i = 0; status == WF_OK && i < 3; i++) {
+        uint64_t size = wf_expect_rows(b, param) / (heads.of[0] + 2 * heads.of[1]);
+        status = wf_expect_put(b, tensor, param, (before + heads.first[i > 0]) * size,
+                               heads.count[i > 0] * size, 0);
+        before += heads.of[i > 0];
+    }
+    for (size_t i = 0; status == WF_OK && i < 2; i++) {
+        status = wf_expect_add_whole(b, layer, norms[i], norms[i]);
+    }
+    return status == WF_OK ? wf_expect_add_columns(b, layer, "attention.dense", "attention.dense")
+                           : status;
 }
 
 static enum wf_status add_attention(struct wf_expect_builder *b, const char *layer)
@@ -216,6 +255,32 @@ static enum wf_status add_absorbed(struct wf_expect_builder *b, const char *laye
     return status;
 }
 
+/* V3.2's indexer is whole on every rank; vLLM has two of its linears in one. */
+static enum wf_status add_indexer(struct wf_expect_builder *b, const char *layer)
+{
+    static const char *const whole[] = {
+        "self_attn.indexer.wq_b.weight", "self_attn.indexer.k_norm.weight",
+        "self_attn.indexer.k_norm.bias", "self_attn.indexer.wk.weight",
+        "self_attn.indexer.weights_proj.weight"};
+    uint32_t k = wf_expect_find(b, layer, whole[3]), weights = wf_expect_find(b, layer, whole[4]);
+    bool one = !b->place.sglang && k != WF_NONE && weights != WF_NONE;
+    enum wf_status status = WF_OK;
+    uint32_t tensor = 0;
+    for (size_t i = 0; status == WF_OK && i < (one ? 3 : 5); i++) {
+        status = wf_expect_add_whole(b, layer, whole[i], whole[i]);
+    }
+    if (status != WF_OK || !one) {
+        return status;
+    }
+    status = wf_expect_add(b, layer, "self_attn.indexer.wk_weights_proj.weight",
+                           wf_expect_columns(b, k), &tensor);
+    if (status == WF_OK) {
+        status = wf_expect_put(b, tensor, k, 0, wf_expect_rows(b, k), 0);
+    }
+    return status == WF_OK ? wf_expect_put(b, tensor, weights, 0, wf_expect_rows(b, weights), 0)
+                           : status;
+}
+
 static enum wf_status add_mla(struct wf_expect_builder *b, const char *layer)
 {
     static const char *const names[][2] = {{"self_attn.q_b_proj.weight", NULL},
@@ -235,6 +300,9 @@ static enum wf_status add_mla(struct wf_expect_builder *b, const char *layer)
     }
     for (size_t i = 0; status == WF_OK && i < 2; i++) {
         status = wf_expect_add_whole(b, layer, norms[i], norms[i]);
+    }
+    if (status == WF_OK) {
+        status = add_indexer(b, layer);
     }
     if (status == WF_OK && b->place.sglang) {
         status = add_absorbed(b, layer);
@@ -325,7 +393,7 @@ enum wf_status wf_expect_layer(struct wf_expect_builder *b, const char *layer)
     } else if (wf_expect_find(b, layer, "self_attn.kv_b_proj.weight") != WF_NONE) {
         status = add_mla(b, layer);
     } else {
-        status = add_attention(b, layer);
+        status = b->class->one_qkv ? add_one_qkv(b, layer) : add_attention(b, layer);
     }
     if (status == WF_OK) {
         bool dense = wf_expect_find(b, layer, "mlp.gate_proj.weight") != WF_NONE;

@@ -16,7 +16,7 @@
 #include "tools/check/quantised.h"
 #include "tools/check/verify_run.h"
 
-bool wf_expect_knows(const struct wf_model *model, const struct wf_recipe *recipe)
+bool wf_verify_is_retold(const struct wf_model *model, const struct wf_recipe *recipe)
 {
     const struct wf_family *const *family = wf_families;
     if (recipe->engine->layout != NULL) {

@@ -354,8 +354,8 @@ enum wf_status wf_verify_open(const struct wf_checkpoint *checkpoint, const stru
                               const struct wf_verify_place *place, struct wf_verify **out,
                               struct wf_error *error)
 {
-    WF_ASSERT(checkpoint->entry_count <= model->param_count);
-    for (uint32_t i = 0; i < checkpoint->entry_count; i++) {
+    WF_ASSERT(checkpoint == NULL || checkpoint->entry_count <= model->param_count);
+    for (uint32_t i = 0; checkpoint != NULL && i < checkpoint->entry_count; i++) {
         if (!wf_step_supports(checkpoint->entries[i].dtype)) {
             return wf_error_set(error, WF_UNSUPPORTED,
                                 "parameter \"%s\" is %s; only f32, f16 and bf16 can be checked",
@@ -368,12 +368,14 @@ enum wf_status wf_verify_open(const struct wf_checkpoint *checkpoint, const stru
     }
     verify->checkpoint = checkpoint;
     verify->quant = place->quant;
-    enum wf_status status =
-        place->recipe && !wf_expect_knows(model, place->recipe)
-            ? wf_expect_layout(&verify->expect, model, place->recipe, place->rank, error)
-            : wf_expect_init(&verify->expect, model, place, error);
+    enum wf_status status = WF_OK;
+    if (place->recipe != NULL && !wf_verify_is_retold(model, place->recipe)) {
+        status = wf_expect_layout(&verify->expect, model, place->recipe, place->rank, error);
+    } else {
+        status = place->recipe != NULL ? wf_expect_options(place->recipe, error) : WF_OK;
+        status = status == WF_OK ? wf_expect_init(&verify->expect, model, place, error) : status;
+    }
     if (status != WF_OK) {
-        wf_error_prefix(error, "element check");
         wf_verify_free(verify);
         return status;
     }

@@ -27,10 +27,18 @@
 
 struct wf_verify;
 
+/* Where SGLang has the expert that all tokens share. */
+enum wf_verify_shared {
+    WF_VERIFY_SHARED_AUTO, /* where its class puts it by itself */
+    WF_VERIFY_SHARED_SEPARATE,
+    WF_VERIFY_SHARED_FUSED, /* in a slot behind the others */
+};
+
 struct wf_verify_place {
     uint32_t tp, tp_rank, pp, pp_rank;
     uint32_t ep, ep_rank; /* ranks over which experts are dealt out whole; 0 or 1: each is cut */
     bool sglang;          /* else vLLM */
+    enum wf_verify_shared shared;
     bool vision_whole;    /* the vision tower is on every rank, not cut */
     enum wf_quant quant;  /* the rule by which matrices are quantised; NONE: they are not */
     uint32_t packed_rows; /* of a group in the stand-in's packed head; 0: there is none */
@@ -39,8 +47,9 @@ struct wf_verify_place {
      * wf_verify_open alone. */
     const uint32_t *slot_experts;
     uint32_t slot_layers;
-    /* For a model of a family from a file, of which nobody knows more than its layout; may be NULL.
-     * Read by wf_verify_open alone. */
+    /* What the SPEC says: options that nobody has told of here are refused; and for a model of a
+     * family from a file, of which nobody knows more than its layout. May be NULL. Read by
+     * wf_verify_open alone. */
     const struct wf_recipe *recipe;
     uint32_t rank; /* in the recipe's world */
     /* By parameter: the type in which trainers hold its values less 1, or NONE; NULL: none is. Read
@@ -48,7 +57,12 @@ struct wf_verify_place {
     const enum wf_dtype *less_one;
 };
 
-/* `checkpoint` and `model` are borrowed for the life of *out; INVALID names the size that does not
+/* False: of the model's family, which is from a file, or of the engine, which has manifests, nobody
+ * knows more than its layout. */
+bool wf_verify_is_retold(const struct wf_model *model, const struct wf_recipe *recipe);
+
+/* `checkpoint` and `model` are borrowed for the life of *out; without a checkpoint (NULL) only
+ * names and sizes can be asked for. INVALID names the size that does not
  * divide, UNSUPPORTED a tensor or dtype that cannot be checked. Free with wf_verify_free. */
 enum wf_status wf_verify_open(const struct wf_checkpoint *checkpoint, const struct wf_model *model,
                               const struct wf_verify_place *place, struct wf_verify **out,

@@ -14,6 +14,7 @@
 #include "tools/commands.h"
 #include "tools/files/version_folder.h"
 #include "tools/run/alter.h"
+#include "tools/run/checkable.h"
 #include "tools/run/engine_work.h"
 #include "tools/run/memory.h"
 #include "tools/run/process.h"
@@ -397,26 +398,6 @@ static enum wf_status on_take_table(void *host, struct wf_rank *rank,
 
 /* --- the whole
  * ------------------------------------------------------------------------------------------ */
-/* A tensor that is written and not checked would make "no wrong elements" a half-truth. */
-static enum wf_status check_all_checked(const struct infer *r, struct wf_error *error)
-{
-    for (uint32_t t = 0; t < r->layout->tensor_count; t++) {
-        const struct wf_tensor *tensor = &r->layout->tensors[t];
-        bool found = tensor->kind != WF_TENSOR_WEIGHTS;
-        for (uint32_t i = 0; i < wf_verify_tensor_count(r->verify) && !found; i++) {
-            found = wf_layout_find(r->layout, wf_verify_tensor_name(r->verify, i),
-                                   strlen(wf_verify_tensor_name(r->verify, i))) == t;
-        }
-        if (!found) {
-            return wf_error_set(error, WF_UNSUPPORTED,
-                                "the element check does not know %s; set policy.validate_every to "
-                                "0 to run without it",
-                                tensor->name);
-        }
-    }
-    return WF_OK;
-}
-
 static enum wf_status prepare(struct infer *r, struct wf_error *error)
 {
     struct wf_recipe recipe = r->process.setup->infer[r->process.place.group];
@@ -433,7 +414,7 @@ static enum wf_status prepare(struct infer *r, struct wf_error *error)
         status = open_verify(r, error);
     }
     if (status == WF_OK && checks_elements) {
-        status = check_all_checked(r, error);
+        status = wf_run_check_tensors(r->layout, r->verify, error);
     }
     if (status == WF_OK && r->process.setup->job.files.folder[0] != '\0') {
         status = wf_version_store_new(r->process.setup->job.files.folder, &r->store, error);

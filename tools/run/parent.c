@@ -211,6 +211,22 @@ static enum wf_status prepare(struct parent *p, struct wf_error *error)
     return wf_signals_open(&p->signals, p->loop, interrupted, p, error);
 }
 
+/* What nobody checks is said before anything moves, and again behind the numbers. */
+static enum wf_status look_at_checks(struct parent *p, struct wf_error *error)
+{
+    uint32_t count = 0;
+    enum wf_status status = wf_run_check_all(p->setup, p->checks, &count, error);
+    p->report.checks = p->checks;
+    p->report.check_count = status == WF_OK ? count : 0;
+    for (uint32_t i = 0; i < p->report.check_count && !p->options->quiet; i++) {
+        if (p->checks[i].by == WF_RUN_CHECK_NOTHING) {
+            fprintf(stderr, "weft: %s (%s): %s\n", p->checks[i].group, p->checks[i].spec,
+                    p->checks[i].why);
+        }
+    }
+    return status;
+}
+
 static void finish(struct parent *p)
 {
     if (p->loop == NULL) {
@@ -287,7 +303,10 @@ int wf_parent_run(struct wf_run_setup *setup, const struct wf_parent_options *op
     p->report.every = setup->job.policy.every;
     p->report.only_latest = setup->job.policy.drop_to_latest;
     wf_progress_init(&p->progress, options->quiet ? NULL : stderr, setup->job.run.versions);
-    enum wf_status status = wf_run_setup_make(setup, &error);
+    enum wf_status status = look_at_checks(p, &error);
+    if (status == WF_OK) {
+        status = wf_run_setup_make(setup, &error);
+    }
     if (status == WF_OK) {
         status = wf_run_setup_try(setup, &error);
     }

@@ -25,21 +25,26 @@ const struct wf_run_host *wf_parent_host_of(const struct parent *p, const struct
     return &hosts->hosts[at];
 }
 
-/* An engine that keeps versions serves nobody. */
-static bool serves(const struct wf_run_setup *setup, uint32_t engine)
+/* An engine that keeps versions serves nobody; of one that nobody knows no reader can tell what it
+ * reads. */
+static bool is_readable(const struct parent *p, uint32_t engine)
 {
-    for (uint32_t i = 0; i < setup->infer_ranks; i++) {
-        struct wf_run_place place = wf_run_place(setup, i);
-        if (place.engine == engine) {
-            return !wf_run_keeps(setup, place.group);
+    const char *group = NULL;
+    for (uint32_t i = 0; i < p->setup->infer_ranks; i++) {
+        struct wf_run_place place = wf_run_place(p->setup, i);
+        group = place.engine == engine ? p->setup->job.infer[place.group].name : group;
+    }
+    for (uint32_t i = 0; i < p->report.check_count; i++) {
+        if (p->checks[i].group == group) {
+            return p->checks[i].knows;
         }
     }
-    return true;
+    return false;
 }
 
 bool wf_parent_reads(const struct parent *p, uint32_t engine)
 {
-    if (!serves(p->setup, engine)) {
+    if (!is_readable(p, engine)) {
         return false;
     }
     return p->options->hosts == NULL ||

@@ -37,6 +37,7 @@ struct parent {
     const struct wf_parent_options *options;
     struct wf_children children;
     struct wf_report report;
+    struct wf_run_check checks[WF_GROUPS_MAX]; /* of the report */
     struct wf_progress progress;
     struct wf_limit limit;
     struct wf_job limit_job;

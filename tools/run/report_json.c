@@ -211,6 +211,23 @@ static struct json_object *round_json(const struct wf_report *report,
     return object;
 }
 
+static struct json_object *checks_json(const struct wf_report *report)
+{
+    static const char *const by[] = {"loaders", "layout", "nothing"};
+    struct json_object *list = json_object_new_array();
+    for (uint32_t i = 0; i < report->check_count; i++) {
+        const struct wf_run_check *check = &report->checks[i];
+        struct json_object *one = json_object_new_object();
+        put_text(one, "group", check->group);
+        put_text(one, "spec", check->spec);
+        put_text(one, "by", by[check->by]);
+        json_object_object_add(one, "why",
+                               check->why[0] ? json_object_new_string(check->why) : NULL);
+        json_object_array_add(list, one);
+    }
+    return list;
+}
+
 static struct json_object *report_json(const struct wf_report *report)
 {
     struct json_object *object = json_object_new_object();
@@ -231,6 +248,7 @@ static struct json_object *report_json(const struct wf_report *report)
                               round_json(report, &report->rounds[i]));
     }
     json_object_object_add(object, "selected", selected_json(report));
+    json_object_object_add(object, "checks", checks_json(report));
     json_object_object_add(object, "limits", limits_json(report));
     json_object_object_add(object, "fills", fills);
     json_object_object_add(object, "versions", versions);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "models/engines/engine.h"
+#include "models/engines/sglang.h"
 #include "models/layout.h"
 #include "models/variant.h"
 #include "tools/files/checkpoint.h"
@@ -462,6 +463,7 @@ struct wf_verify_place wf_run_verify_place(const struct wf_run_setup *setup, uin
     struct wf_coordinates at = wf_recipe_coordinates(recipe, place.group_rank);
     const struct wf_placement *experts = wf_run_table(setup, place.group, table);
     const struct wf_variants *variants = setup->model->variants;
+    bool sglang = strcmp(recipe->engine->name, "sglang") == 0;
     bool quantised = variants && (recipe->engine->layout != NULL || /* its names say which are */
                                   wf_model_view(setup->model, recipe) == variants->quantised);
     return (struct wf_verify_place){.recipe = recipe,
@@ -478,5 +480,6 @@ struct wf_verify_place wf_run_verify_place(const struct wf_run_setup *setup, uin
                                     .quant = quantised ? variants->rule : WF_QUANT_NONE,
                                     .vision_whole = at.group[WF_GROUP_VISION].size <= 1,
                                     .slot_layers = experts != NULL ? experts->layers : 0,
-                                    .sglang = strcmp(recipe->engine->name, "sglang") == 0};
+                                    .shared = sglang ? recipe->own[WF_SGLANG_SHARED] : 0,
+                                    .sglang = sglang};
 }
