@@ -153,6 +153,7 @@ enum wf_status wf_live_session_open(const struct wf_live_request *request,
     }
     session->side.config = session->config;
     session->side.address = session->target.address;
+    session->side.beside = session->target.file != NULL ? session->target.file->path : NULL;
     return status == WF_OK ? observe(request, session, error) : status;
 }
 

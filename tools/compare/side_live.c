@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "models/engines/engine.h"
 #include "models/prepare.h"
 #include "models/variant.h"
 #include "tools/compare/side_private.h"
+#include "tools/files/manifest_files.h"
 
 enum { WHO_TEXT = 64 };
 
@@ -84,6 +86,9 @@ static enum wf_status make_model(const struct wf_side_live *o, struct wf_compare
     }
     if (status == WF_OK) {
         status = wf_model_for_job(o->config, list, members->groups_count, &side->owned, error);
+    }
+    if (status == WF_OK) {
+        status = wf_manifest_files_load(list, members->groups_count, o->beside, side->owned, error);
     }
     for (uint32_t i = 0; i < members->groups_count && status == WF_OK; i++) {
         char theirs[WF_HASH_TEXT], ours[WF_HASH_TEXT];
@@ -244,7 +249,8 @@ static enum wf_status open_ranks(const struct wf_side_live *o, struct wf_compare
     status = status == WF_OK ? wf_recipe_parse(group->spec, side->owned, &recipe, error) : status;
     if (status == WF_OK) {
         wf_recipe_format(&recipe, side->spec);
-        side->model = wf_model_view(side->owned, &recipe);
+        bool spelled = recipe.engine == &wf_engine_manifest; /* in the job's own parameters */
+        side->model = spelled ? side->owned : wf_model_view(side->owned, &recipe);
         status = connect_all(o, side, peers, count, &recipe, ranks, error);
     }
     status = status == WF_OK ? wf_live_begin(o->live, &side->version, error) : status;
