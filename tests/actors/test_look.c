@@ -232,6 +232,32 @@ Test(look, it_has_no_part_in_rounds)
     stage_close(&stage);
 }
 
+/* One that hangs is dropped: here its time is over at once. */
+Test(look, it_asks_or_goes)
+{
+    stage_open(&stage, &plain);
+    struct wf_sender *sender = stage_train(&stage, 0)->rank.sender;
+    struct sender_peer *peer = NULL;
+    struct looker looker;
+    struct wf_frame_look look = good_look();
+    call(&looker);
+    say(&looker, &look);
+    cr_assert(stage_run(&stage, is_told, &looker));
+    for (uint32_t i = 0; i < SENDER_BUCKETS; i++) {
+        peer = sender->peers[i] != NULL ? sender->peers[i] : peer;
+    }
+    cr_assert_not_null(peer);
+    cr_assert(wf_timer_is_armed(&peer->timer));
+    wf_timer_arm(sender->rank->loop, &peer->timer, wf_loop_now_ns(sender->rank->loop));
+    cr_assert(stage_run(&stage, is_closed, &looker));
+    cr_assert_eq(looker.refused.status, WF_TIMED_OUT);
+    cr_assert_not_null(strstr(looker.refused.text, "waited too long for the observer's next look"),
+                       "%s", looker.refused.text);
+    cr_assert_eq(sender->looker_count, 0);
+    hang_up(&looker);
+    stage_close(&stage);
+}
+
 /* With a token, only who has proven to be an observer looks. */
 Test(look, a_rank_does_not_look)
 {

@@ -292,5 +292,25 @@ def case_command():
         check(any("does not support" in line and "harbor" in line for line in report["diagnosis"]), "an unknown family is told", report)
 
 
+def case_validated():
+    """Every second version, an engine's tensors against the checkpoint's files: a bit that is wrong is counted and named."""
+    with Work() as work:
+        job = work.job(train="megatron:tp=2", infer="vllm:tp=2", versions=4, extra="policy: {validate_every: 2}\n")
+        tensor = "model.layers.1.mlp.down_proj.weight"
+        status, report, text = altered(job, f"infer:1,2,{tensor},400")
+        check(status == 1 and not report["ok"] and "result   NOT OK" in text, "the run is not ok", text[-2000:])
+        check(f"version 2: 1 elements are wrong, first {tensor}[200]: expected bits" in text, "element and bits are named", text)
+        counts = [(v["elements_checked"] > 200000, v["elements_wrong"]) for v in report["versions"]]
+        check(counts == [(False, 0), (True, 1), (False, 0), (True, 0)], "of versions 2 and 4 all elements are checked", counts)
+
+
+def altered(job, what):
+    os.environ["WEFT_TEST_ALTER"] = what
+    try:
+        return e2e.run(job)
+    finally:
+        del os.environ["WEFT_TEST_ALTER"]
+
+
 if __name__ == "__main__":
     sys.exit(e2e.main(globals()))

@@ -215,13 +215,12 @@ def case_dtypes():
 
 
 def case_modes():
-    """snapshot, drop_to_latest, each, every, memory that cannot be mapped, no readers."""
+    """snapshot, drop_to_latest, each, every, memory that cannot be mapped, no readers. (validate_every: compare.py)"""
     rows = [
         ("snapshot", dict(train_extra=", publish: snapshot"), 3),
         ("each", dict(extra="policy: {commit: each}\n"), 3),
         ("process memory", dict(extra="transport: {share_memory: false}\n"), 3),
         ("no readers", dict(run_extra=", readers: false"), 3),
-        ("validate every second", dict(extra="policy: {validate_every: 2}\n"), 3),
     ]
     for name, more, versions in rows:
         with Work() as work:
