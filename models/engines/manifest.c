@@ -56,8 +56,9 @@ static enum wf_status find(const struct wf_model *model, const struct wf_recipe 
     return *layout_out != NULL
                ? WF_OK
                : wf_error_set(error, WF_UNSUPPORTED,
-                              "manifests are read by weft layout, plan and run alone: none was "
-                              "read for rank %" PRIu32 " of %s",
+                              "no manifest was read for rank %" PRIu32
+                              " of %s: weft layout, plan, run and compare read them, and compare "
+                              "and dump only those without quant",
                               rank, recipe->layout);
 }
 

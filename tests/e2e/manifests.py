@@ -90,6 +90,29 @@ def case_script():
         check(plan["proof"] == "ok" and plan["bytes_moved"] == report["plan"]["bytes_moved"], "planned as it ran", plan)
 
 
+def case_compared():
+    """A dump by manifests is compared in canonical names; manifests that say another thing are found out."""
+    with Work() as work:
+        dump_of_loom(work)
+        run_script(work, documents_script())
+        done = weft("dump", work.model, "--spec", "manifest:files=" + work.path("rank-%d.manifest") + ",ranks=2", "--out",
+                    work.path("dump"))
+        check(done.returncode == 0, "weft dump by manifests", done.stderr)
+        done = weft("compare", work.model, work.path("dump"))
+        check(done.returncode == 0 and "manifest:files=rank-%d.manifest,ranks=2, 2 ranks" in done.stdout, "the dump is the model",
+              done.stdout + done.stderr)
+        run_script(work, documents_script().replace("mlp.gate_proj", "mlp.other").replace("mlp.up_proj", "mlp.gate_proj")
+                   .replace("mlp.other", "mlp.up_proj"))
+        for rank in range(2):
+            shutil.copy(work.path(f"rank-{rank}.manifest"), work.path("dump"))
+        done = weft("compare", work.model, work.path("dump"))
+        check(done.returncode == 1 and "matrices swapped" in done.stdout, "gate and up said the other way about", done.stdout)
+        os.unlink(work.path("dump/rank-1.manifest"))
+        done = weft("compare", work.model, work.path("dump"))
+        check(done.returncode == 1 and "rank-1.manifest" in done.stdout + done.stderr, "a missing one is named",
+              done.stdout + done.stderr)
+
+
 def case_spelled():
     """Manifests on both sides, of recipes: the plan is the recipes' plan. In fp8 too, where parameters are codes."""
     with Work() as work:
@@ -109,6 +132,35 @@ def case_spelled():
 def refused(work, spec, status, *words, train="megatron:tp=1"):
     done = weft("run", work.job(train, spec, versions=1))
     check(done.returncode == status and all(word in done.stderr for word in words), f"refused: {words[-1]}", done.stderr)
+
+
+def case_command():
+    """weft layout: what is wrong with a command line, and names of parameters where groups differ."""
+    rows = [
+        (2, "expected %d", ("write", "--model", QWEN, "--spec", "vllm:tp=2", "--out", "one.manifest")),
+        (2, "write needs", ("write", "--model", QWEN, "--spec", "vllm:tp=2")),
+        (2, "ranks 0 to 1", ("write", "--model", QWEN, "--spec", "vllm:tp=2", "--out", "one.manifest", "--rank", "2")),
+        (2, "show --manifest FILE goes with", ("show", "--manifest", "none.manifest", "--spec", "vllm:tp=2")),
+        (1, "none.manifest", ("show", "--manifest", "none.manifest")),
+        (1, "no/one.manifest", ("write", "--model", QWEN, "--spec", "vllm:", "--out", "no/one.manifest")),
+        (0, "one.manifest: 1 manifests, 35 tensors", ("write", "--model", QWEN, "--spec", "vllm:tp=2", "--out", "one.manifest",
+                                                      "--rank", "1")),
+    ]
+    with Work() as work:
+        for status, words, arguments in rows:
+            done = weft("layout", *arguments, cwd=work.folder)
+            check(done.returncode == status and words in done.stdout + done.stderr, words, done.stdout + done.stderr)
+        config = work.path("fp8.json")
+        with open(BLOCKS) as text, open(config, "w") as out:
+            rule = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+            json.dump({**json.load(text), "quantization_config": rule}, out)
+        for beside in ([], ["--beside", "megatron:"]):
+            spell(work, config, "vllm:", "fp8", *beside)
+            done = weft("layout", "show", "--manifest", work.path("fp8-0.manifest"), "--model", config, *beside)
+            check(done.returncode == 0 and ("weight_scale_inv@deepseek[" in done.stdout) == bool(beside),
+                  f"names {' '.join(beside) or 'of one group'}", done.stderr)
+        done = weft("layout", "show", "--manifest", work.path("fp8-0.manifest"), "--model", config)
+        check(done.returncode == 1 and "@deepseek" in done.stderr, "names of another job", done.stderr)
 
 
 def case_refused():

@@ -429,8 +429,8 @@ Test(manifest, a_group_has_the_layouts_of_its_files)
     static const struct {
         const char *spec, *fragment;
     } rows[] = {
-        {"manifest:files=c-%d,ranks=2", "none was read for rank 0 of c-%d"},
-        {"manifest:files=a-%d,ranks=3", "none was read for rank 2 of a-%d"},
+        {"manifest:files=c-%d,ranks=2", "no manifest was read for rank 0 of c-%d"},
+        {"manifest:files=a-%d,ranks=3", "no manifest was read for rank 2 of a-%d"},
         {"manifest:files=b-%d,ranks=4,quant=vllm", "expected a quant that the job was made with"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

@@ -9,6 +9,7 @@
 
 #include "models/casts.h"
 #include "models/copy.h"
+#include "models/engines/engine.h"
 #include "models/json.h"
 #include "models/quant.h"
 #include "models/safetensors.h"
@@ -17,6 +18,7 @@
 #include "tools/files/atomic.h"
 #include "tools/files/hf_folder.h"
 #include "tools/files/io.h"
+#include "tools/files/manifest_files.h"
 
 #define SPAN_MAX ((uint64_t)1 << 30) /* bytes of pieces that lie inside each other */
 enum { BLOCK_ELEMENTS = 1 << 20, PATH_ROOM = 4096 };
@@ -315,6 +317,22 @@ static enum wf_status write_header(struct writer *w, uint32_t *list, uint32_t co
     return status;
 }
 
+/* A dump has its own copies of the manifests that it was made by. */
+static enum wf_status write_manifest(struct writer *w, const char *folder, uint32_t rank)
+{
+    char path[PATH_ROOM];
+    uint8_t *bytes = NULL;
+    size_t len = 0;
+    if (w->recipe.engine != &wf_engine_manifest || rank >= wf_recipe_ranks_per_engine(&w->recipe)) {
+        return WF_OK;
+    }
+    snprintf(path, sizeof path, "%s/rank-%" PRIu32 ".manifest", folder, rank);
+    enum wf_status status = wf_manifest_write(w->model, w->layout, &bytes, &len, w->error);
+    status = status == WF_OK ? wf_atomic_write_file(path, bytes, len, w->error) : status;
+    free(bytes);
+    return status;
+}
+
 static enum wf_status write_rank(struct writer *w, const char *folder, uint32_t rank)
 {
     char path[PATH_ROOM];
@@ -345,6 +363,7 @@ static enum wf_status write_rank(struct writer *w, const char *folder, uint32_t 
     } else {
         wf_atomic_abort(&w->file);
     }
+    status = status == WF_OK ? write_manifest(w, folder, rank) : status;
     free(list);
     wf_layout_free(layout);
     return status;
@@ -356,6 +375,7 @@ static enum wf_status write_rank(struct writer *w, const char *folder, uint32_t 
 static enum wf_status write_recipe(struct writer *w, const char *folder)
 {
     char path[PATH_ROOM], spec[WF_SPEC_MAX], *config = NULL, *rest = NULL;
+    char manifests[] = "rank-%d.manifest"; /* as write_manifest names them */
     size_t len = 0;
     struct json_object *model = NULL, *root = json_object_new_object();
     enum wf_status status = wf_hf_config_read(w->side.path, &config, &len, w->error);
@@ -372,6 +392,7 @@ static enum wf_status write_recipe(struct writer *w, const char *folder)
          key = strtok_r(NULL, ",", &rest)) {
         char *value = strchr(key, '=');
         *value++ = '\0';
+        value = strcmp(key, "files") == 0 ? manifests : value;
         bool is_number = strspn(value, "0123456789") == strlen(value);
         json_object_object_add(root, key,
                                is_number ? json_object_new_int64(strtoll(value, NULL, 10))
@@ -398,6 +419,9 @@ static enum wf_status read_spec(struct writer *w, const char *spec)
         status == WF_OK ? wf_model_for_job(w->side.model, recipes, 1, &w->job, w->error) : status;
     if (status == WF_OK) {
         w->model = wf_model_view(w->job, &w->recipe);
+        status = wf_manifest_files_load(recipes, 1, NULL, w->job, w->error);
+    }
+    if (status == WF_OK) {
         status = wf_recipe_parse(spec, w->model, &w->recipe, w->error);
     }
     return status;

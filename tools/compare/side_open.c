@@ -6,11 +6,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "models/engines/engine.h"
 #include "models/variant.h"
 #include "tools/compare/side_private.h"
 #include "tools/files/checkpoint.h"
 #include "tools/files/hf_folder.h"
 #include "tools/files/io.h"
+#include "tools/files/manifest_files.h"
 #include "tools/files/stored.h"
 #include "tools/files/version_folder.h"
 #include "tools/files/version_manifest.h"
@@ -105,11 +107,21 @@ static enum wf_status open_rank_files(struct wf_compare_side *side, struct wf_er
 static enum wf_status take_model(struct wf_compare_side *side, const struct wf_model *config,
                                  const struct wf_recipe *recipe, struct wf_error *error)
 {
+    char beside[PATH_ROOM];
     struct wf_recipe alone;
     struct wf_error why;
     const struct wf_recipe *recipes[] = {&alone};
     enum wf_status status = wf_recipe_parse(side->spec, NULL, &alone, &why);
     status = status == WF_OK ? wf_model_for_job(config, recipes, 1, &side->owned, &why) : status;
+    if (status == WF_OK && alone.engine == &wf_engine_manifest && side->owned->variants != NULL) {
+        status = wf_error_set(&why, WF_UNSUPPORTED,
+                              "%s: the manifests of a job with codes are not read as a dump's: "
+                              "expected a group without quant",
+                              side->spec);
+    }
+    snprintf(beside, sizeof beside, "%s/recipe.json", side->path);
+    status =
+        status == WF_OK ? wf_manifest_files_load(recipes, 1, beside, side->owned, &why) : status;
     if (status != WF_OK) {
         return refuse(side, &why, error);
     }

@@ -14,6 +14,7 @@
 #include "models/variant.h"
 #include "tools/files/checkpoint.h"
 #include "tools/files/io.h"
+#include "tools/files/manifest_files.h"
 
 #define RECIPE_FILE "recipe.json"
 
@@ -105,13 +106,18 @@ static enum wf_status model_of(struct json_object *root, const char *folder,
     return wf_checkpoint_model(whole, families, model_out, error);
 }
 
-/* With the model as its ranks see it, where the SPEC says that they hold codes and scales. */
-static enum wf_status read_spec(struct wf_dump *dump, const char *spec, struct wf_error *error)
+/* With the model as its ranks see it, where the SPEC says that they hold codes and scales.
+ * Manifests lie in the folder. */
+static enum wf_status read_spec(struct wf_dump *dump, const char *folder, const char *spec,
+                                struct wf_error *error)
 {
+    char beside[PATH_ROOM];
     struct wf_model *job = NULL;
     const struct wf_recipe *recipes[] = {&dump->recipe};
+    snprintf(beside, sizeof beside, "%s/" RECIPE_FILE, folder);
     enum wf_status status = wf_recipe_parse(spec, NULL, &dump->recipe, error);
     status = status == WF_OK ? wf_model_for_job(dump->model, recipes, 1, &job, error) : status;
+    status = status == WF_OK ? wf_manifest_files_load(recipes, 1, beside, job, error) : status;
     status = status == WF_OK ? wf_recipe_parse(spec, job, &dump->recipe, error) : status;
     wf_model_free(job);
     return status;
@@ -136,7 +142,7 @@ static enum wf_status read_recipe(const char *folder, const struct wf_family *co
     free(text);
     status = status == WF_OK ? spec_of(root, spec, error) : status;
     status = status == WF_OK ? model_of(root, folder, families, &dump->model, error) : status;
-    status = status == WF_OK ? read_spec(dump, spec, error) : status;
+    status = status == WF_OK ? read_spec(dump, folder, spec, error) : status;
     if (status == WF_OK) {
         wf_recipe_format(&dump->recipe, dump->spec);
     } else {

@@ -20,7 +20,8 @@ static void print_piece(FILE *out, const struct wf_model *model, const struct wf
                 wf_nest_elements(&nest));
         return;
     }
-    fprintf(out, "%s[%" PRIu64 "]", model->params[piece->param].name, piece->param_first);
+    fprintf(out, "%s[%" PRIu64 "]%s", model->params[piece->param].name, piece->param_first,
+            piece->value_rule == WF_VALUE_LESS_ONE ? " less 1" : "");
     if (piece->form == 0) {
         fprintf(out, " x %" PRIu64 "\n", piece->count);
         return;
@@ -104,6 +105,9 @@ static struct json_object *piece_to_json(const struct wf_model *model,
     } else {
         add_text(object, "param", model->params[piece->param].name);
         add_number(object, "param_first", piece->param_first);
+    }
+    if (piece->kind == WF_PIECE_DATA && piece->value_rule == WF_VALUE_LESS_ONE) {
+        json_object_object_add(object, "less_one", json_object_new_boolean(true));
     }
     add_number(object, "tensor_offset", piece->tensor_offset);
     for (uint32_t a = 0; a < nest.axis_count; a++) {

@@ -17,7 +17,8 @@ void wf_layout_print(FILE *out, const struct wf_model *model, const struct wf_re
                      uint32_t rank, const struct wf_layout *layout);
 /* {spec, rank, coordinates, hash, bytes, tensors: [{name, dtype, shape, bytes, kind where it is
  * not weights, pieces: [{param or
- * fill, param_first, tensor_offset, axes: [{count, param_step, tensor_step}]}]}], aliases:
+ * fill, param_first, less_one where it is so, tensor_offset, axes: [{count, param_step,
+ * tensor_step}]}]}], aliases:
  * [{name, tensor}]}; steps in elements of the parameter and bytes of the tensor. The caller puts
  * it; NULL without memory. */
 struct json_object *wf_layout_to_json(const struct wf_model *model, const struct wf_recipe *recipe,
