@@ -10,7 +10,7 @@
 #include "models/strips.h"
 
 enum {
-    BLOCK = 128, /* variant.h: an engine's rule has no other */
+    BLOCK = 128,    /* variant.h: an engine's rule has no other */
     RECTS_MAX = 64, /* of a group: rather one around all than more */
     /* Quantised at a time: codes that a second cache holds, and fewer than nests may meet in. */
     TILE_ELEMENTS = 1 << 20,
