@@ -3,8 +3,8 @@
  * One derivation for each class: ranks of one group with equal stages and places in all groups of
  * ranks have equal layouts, unless their engines have different tables of experts. A layout by a
  * table is derived by rule too: the plan is made from both. Of train ranks the layouts are those of
- * sources (models/prepare.h). The work is a job; the Planner gets the
- * result as WF_LOCAL_PLAN with `agreed` set.
+ * sources (models/prepare.h), of infer ranks those of targets (models/assemble.h). The work is a
+ * job; the Planner gets the result as WF_LOCAL_PLAN with `agreed` set.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -213,7 +213,7 @@ static enum wf_status convert(struct work *work)
     for (uint32_t i = 0; i < peers && status == WF_OK; i++) {
         status = convert_peer(work, i);
     }
-    return status;
+    return status == WF_OK ? wf_agreed_plan_targets(agreed, work->rank, work->error) : status;
 }
 
 static void run_job(struct wf_job *job)

@@ -1,7 +1,8 @@
 /* fill_plan.c - who takes part in a fill from a replica: its engine's ranks stand where a plan has
  * train ranks, the ranks that lack the version where it has infer ranks. Both ends make this from
- * the job's members and OPEN, and plan it as any other. In a fill from the store, which each rank
- * reads for itself, the store is the only source and that rank the only target. */
+ * the job's members and OPEN, and plan it as any other; codes and scales that it has no source for
+ * are made by their readers. In a fill from the store, which each rank reads for itself, the store
+ * is the only source and that rank the only target. */
 #include <stdlib.h>
 
 #include "actors/planned.h"
@@ -38,7 +39,7 @@ static void add(struct wf_agreed *agreed, const struct wf_agreed *job, uint32_t 
 {
     uint32_t at = agreed->members.members.peers_count++;
     agreed->peers[at] = job->members.members.peers[index];
-    agreed->layouts[at] = job->layouts[index];
+    agreed->layouts[at] = wf_agreed_owns(job)[index];
 }
 
 static struct wf_agreed *new_fill(struct wf_agreed *job, uint32_t members_max)
@@ -121,11 +122,17 @@ static bool was_kept(uint32_t from_bits, enum wf_dtype dtype)
 
 static enum wf_status refuse_cast(const struct wf_agreed *agreed, const struct wf_edge *edge,
                                   const char *param, enum wf_dtype has, enum wf_dtype needs,
-                                  struct wf_error *error)
+                                  bool assembled, struct wf_error *error)
 {
     char who[WF_WHO_MAX] = "the folder of the version";
     if (!agreed->of_store) {
         wf_peer_who(&agreed->peers[edge->src_rank], who);
+    }
+    if (assembled) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "%s holds %s as %s, which does not keep what the trainers hold: codes "
+                            "made of it would be others than theirs; let the trainers fill it",
+                            who, param, wf_dtype_name(has));
     }
     return wf_error_set(error, WF_UNSUPPORTED,
                         "%s holds %s as %s, %s is needed: rounded twice it would be another value; "
@@ -142,13 +149,16 @@ enum wf_status wf_fill_plan_check(const struct wf_agreed *agreed, const struct w
         const struct wf_edge *edge = &agreed->plan->edges[e];
         const struct wf_layout *src = agreed->layouts[edge->src_rank];
         const struct wf_layout *dst = agreed->layouts[agreed->train_ranks + edge->dst_rank];
+        const struct wf_layout *own = wf_agreed_owns(agreed)[agreed->train_ranks + edge->dst_rank];
         for (uint32_t o = 0; o < edge->op_count && status == WF_OK; o++) {
             const struct wf_op *op = &edge->ops[o];
             enum wf_dtype has = src->tensors[op->src_tensor].dtype;
             enum wf_dtype needs = dst->tensors[op->dst_tensor].dtype;
-            if (has != needs && !was_kept(trained[op->param], has)) {
-                status =
-                    refuse_cast(agreed, edge, model->params[op->param].name, has, needs, error);
+            /* What codes are made of here must be what trainers make them of. */
+            bool assembled = own != dst && op->dst_tensor >= own->tensor_count;
+            if ((has != needs || assembled) && !was_kept(trained[op->param], has)) {
+                status = refuse_cast(agreed, edge, model->params[op->param].name, has, needs,
+                                     assembled, error);
             }
         }
     }

@@ -53,12 +53,14 @@ void wf_agreed_release(struct wf_agreed *agreed)
         return;
     }
     wf_plan_free(agreed->plan);
+    wf_assemble_free(agreed->assemble);
     for (uint32_t i = 0; i < agreed->owned_count; i++) {
         wf_layout_free(agreed->owned[i]);
     }
     free(agreed->owned);
     free(agreed->layouts);
     free(agreed->bases);
+    free(agreed->owns);
     wf_tables_fini(&agreed->tables);
     wf_model_free(agreed->model);
     wf_frame_fini(&agreed->members);

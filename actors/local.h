@@ -32,6 +32,7 @@
 #include "actors/plan.h"
 #include "actors/rank.h"
 #include "actors/round.h"
+#include "models/assemble.h"
 #include "models/prepare.h"
 
 enum wf_local_kind {
@@ -66,6 +67,9 @@ struct wf_agreed {
     struct wf_plan *plan;
     struct wf_layout **layouts; /* by member order: train ranks, then infer ranks; pointers may
                                    repeat and point into `owned` or at the rank's own */
+    struct wf_layout **owns;    /* like layouts: of targets their own, where layouts[] is what they
+                                   are planned with (models/assemble.h); NULL: both are one */
+    struct wf_assemble *assemble; /* how this rank makes what is MADE in its layout, or NULL */
     struct wf_layout **bases; /* like layouts: by rule, where layouts[] is by a table; else NULL */
     struct wf_tables tables;  /* of the engines that have one */
     struct wf_layout **owned; /* freed with it; both arrays are malloc'd */

@@ -158,10 +158,6 @@ enum wf_status wf_plan_classes(struct wf_plan_build *build, struct wf_error *err
 enum wf_status wf_plan_class_sources(struct wf_plan_build *build, struct wf_error *error);
 enum wf_status wf_plan_atoms(struct wf_plan_build *build, struct wf_error *error);
 enum wf_status wf_plan_units(struct wf_plan_build *build, struct wf_error *error);
-/* Nobody has an element of a parameter that is codes or scales: UNSUPPORTED, with the block, the
- * ranks between which it is cut, and what to do. */
-enum wf_status wf_plan_refuse_block(const struct wf_plan_build *build, uint32_t param,
-                                    uint64_t element, uint32_t dst_rank, struct wf_error *error);
 /* Canonical bytes in target dtypes that some target needs. */
 enum wf_status wf_plan_unique(struct wf_plan_build *build, uint64_t *bytes_out,
                               struct wf_error *error);

@@ -121,10 +121,17 @@ static enum wf_status refuse_missing(const struct cutter *cutter, const struct w
         left = rest;
     }
     WF_ASSERT(left.count > 0); /* fewer elements than needed were found */
-    const struct wf_variants *variants = build->input->model->variants;
-    if (variants != NULL && piece->param >= variants->plain_count) {
-        return wf_plan_refuse_block(build, piece->param, left.nests[0].param_first,
-                                    build->dst[cutter->dst_class].ranks[0], error);
+    const struct wf_model *model = build->input->model;
+    const struct wf_variant_pair *pair = wf_model_pair(model, piece->param);
+    if (pair != NULL && pair->matrix != piece->param) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "parameter %s: infer rank %" PRIu32
+                            " needs it as codes and scales (%s), and no source has those, or the "
+                            "matrix in f32, f16 or bf16 of which they could be made: let another "
+                            "source give it, or give the engine quant=none",
+                            model->params[pair->matrix].name,
+                            build->dst[cutter->dst_class].ranks[0],
+                            wf_quant_name(model->variants->rule));
     }
     char box[WF_PLAN_SET_TEXT];
     wf_plan_set_format(&left.nests[0], param, box);

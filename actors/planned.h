@@ -20,6 +20,16 @@ bool wf_peer_address(const struct wf_el_peer *peer, const char *host, uint32_t n
 void wf_planned_tell(struct wf_rank *rank, struct wf_actor *from, struct wf_agreed *agreed,
                      const struct wf_error *error);
 
+/* --- plan_targets.c ------------------------------------------------------------------------------
+ */
+/* Puts in layouts[] and bases[] of the targets what they are planned with, given everybody's own,
+ * and in `assemble` how `rank` makes what is made there. Pool thread: reads options of the rank. */
+enum wf_status wf_agreed_plan_targets(struct wf_agreed *agreed, const struct wf_rank *rank,
+                                      struct wf_error *error);
+/* Like layouts[], the layouts of members' own tensors (of train ranks: as sources), which is what
+ * others read or compare of them. */
+struct wf_layout *const *wf_agreed_owns(const struct wf_agreed *agreed);
+
 /* --- fill_plan.c ---------------------------------------------------------------------------------
  */
 /* Where a rank stands in a plan, among the sources (role WF_TRAIN) or the targets; UINT32_MAX:

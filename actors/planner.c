@@ -150,12 +150,14 @@ static enum wf_status plan_fill(struct wf_planner *planner, const struct wf_plan
 static enum wf_status plan(struct wf_planner *planner)
 {
     struct wf_agreed *agreed = planner->agreed;
-    if (agreed->of_store) {
-        enum wf_status status =
-            add_store_layout(agreed, planner->rank->options.model, &planner->error);
-        if (status != WF_OK) {
-            return status;
-        }
+    enum wf_status status =
+        agreed->of_store ? add_store_layout(agreed, planner->rank->options.model, &planner->error)
+                         : WF_OK;
+    if (status == WF_OK && planner->fill) {
+        status = wf_agreed_plan_targets(agreed, planner->rank, &planner->error);
+    }
+    if (status != WF_OK) {
+        return status;
     }
     const struct wf_frame_members *list = &agreed->members.members;
     struct wf_plan_member *members = calloc(list->peers_count, sizeof *members);
@@ -176,7 +178,7 @@ static enum wf_status plan(struct wf_planner *planner)
     struct wf_plan_input input = {.model = planner->rank->options.model,
                                   .members = members,
                                   .member_count = list->peers_count};
-    enum wf_status status = planner->fill ? plan_fill(planner, &input) : plan_job(planner, &input);
+    status = planner->fill ? plan_fill(planner, &input) : plan_job(planner, &input);
     free(members);
     return status;
 }

@@ -43,13 +43,14 @@ static void drain(struct wf_receiver *receiver)
     receiver->phase = RECEIVER_DRAINING;
     receiver->staged = false;
     cancel_reads(receiver);
+    wf_batch_stop(&receiver->make.batch);
 }
 
 static bool in_round(const struct wf_receiver *receiver)
 {
     return receiver->phase == RECEIVER_BEFORE || receiver->phase == RECEIVER_READING ||
-           receiver->phase == RECEIVER_VALIDATING || receiver->phase == RECEIVER_AFTER ||
-           receiver->phase == RECEIVER_NAMING;
+           receiver->phase == RECEIVER_VALIDATING || receiver->phase == RECEIVER_MAKING ||
+           receiver->phase == RECEIVER_AFTER || receiver->phase == RECEIVER_NAMING;
 }
 
 static void blame(struct wf_culprit *culprit, const struct receiver_source *source,
@@ -136,7 +137,8 @@ static void end_round(struct wf_receiver *receiver)
 void receiver_settle(struct wf_receiver *receiver)
 {
     if (receiver->phase == RECEIVER_DRAINING && receiver->open_reads == 0 &&
-        !receiver->validating && !receiver->hook.running) {
+        !receiver->validating && !receiver->hook.running && !receiver->make.batch.active &&
+        !receiver->make.claiming) {
         end_round(receiver);
     }
     if (receiver->phase != RECEIVER_IDLE || receiver->closing) {
@@ -152,6 +154,9 @@ static void adopt_plan(struct wf_receiver *receiver)
 {
     if (receiver->has_next && receiver->phase == RECEIVER_IDLE && !receiver->closing) {
         receiver_plan_adopt(receiver);
+    }
+    if (receiver->phase == RECEIVER_IDLE && receiver->make.agreed != receiver->agreed) {
+        receiver_make_use(receiver, receiver->agreed); /* after a fill from the store */
     }
 }
 
@@ -216,6 +221,16 @@ static void take_read_done(struct wf_receiver *receiver, struct wf_msg *msg)
     receiver_round_read_done(source);
 }
 
+static void take_step(struct wf_receiver *receiver, struct wf_msg *msg)
+{
+    const struct wf_batch *ended = wf_batch_step(msg);
+    if (ended == &receiver->flip_batch) {
+        receiver_flipped(receiver);
+    } else if (ended == &receiver->make.batch) {
+        receiver_make_ended(receiver);
+    }
+}
+
 static enum wf_verdict take(struct wf_receiver *receiver, struct wf_msg *msg)
 {
     switch (msg->kind) {
@@ -231,6 +246,9 @@ static enum wf_verdict take(struct wf_receiver *receiver, struct wf_msg *msg)
     case RECEIVER_HOOK_DONE:
         receiver_hook_done(receiver);
         return WF_KEEP; /* part of the receiver */
+    case RECEIVER_CLAIMED:
+        receiver_make_claimed(receiver);
+        return WF_KEEP;
     case WF_IMPORT_DONE:
         receiver_source_imported(receiver, msg);
         return WF_KEEP; /* freed there */
@@ -240,9 +258,7 @@ static enum wf_verdict take(struct wf_receiver *receiver, struct wf_msg *msg)
         receiver_round_validated(receiver);
         return WF_KEEP; /* part of the receiver */
     case WF_BATCH_STEP:
-        if (wf_batch_step(msg) != NULL) {
-            receiver_flipped(receiver);
-        }
+        take_step(receiver, msg);
         return WF_KEEP;
     case WF_WIRE_OPENED:
     case WF_WIRE_FRAME:
@@ -280,6 +296,7 @@ enum wf_status wf_receiver_new(struct wf_rank *rank, struct wf_receiver **part_o
     wf_actor_init(&receiver->actor, rank->loop, "receiver", handle);
     receiver->deadline.fire = receiver_round_deadline;
     receiver->deadline.name = "a version's transfer";
+    receiver_make_init(receiver);
     enum wf_status status = receiver_staging_init(receiver, error);
     status = status == WF_OK ? receiver_hook_init(receiver, error) : status;
     if (status != WF_OK) {
@@ -313,7 +330,8 @@ void wf_receiver_close(struct wf_receiver *receiver)
 void wf_receiver_free(struct wf_receiver *receiver)
 {
     while (receiver->open_reads > 0 || receiver->open_imports > 0 || receiver->validating ||
-           receiver->flip_batch.active || receiver->hook.running) {
+           receiver->flip_batch.active || receiver->hook.running || receiver->make.batch.active ||
+           receiver->make.claiming) {
         wf_loop_turn(receiver->rank->loop); /* what runs still points here */
     }
     receiver_settle(receiver);
@@ -321,6 +339,7 @@ void wf_receiver_free(struct wf_receiver *receiver)
     wf_actor_close(&receiver->actor);
     wf_actor_fini(&receiver->actor);
     receiver_plan_fini(receiver);
+    receiver_make_fini(receiver);
     receiver_hook_fini(receiver);
     receiver_staging_fini(receiver);
     free(receiver);

@@ -5,9 +5,10 @@
  * paused, and a flip copies nothing. It keeps a connection to each of its sources, and their
  * regions imported, over rounds.
  *
- *   IDLE --READ--> BEFORE --hook before_write--> READING
+ *   IDLE --READ--> BEFORE --room for what is assembled, hook before_write--> READING
  *   READING --all boxes read, all origins' digests here--> VALIDATING
- *   VALIDATING --all edges match--> AFTER --hook after_write--> IDLE, READ_DONE(OK), staged
+ *   VALIDATING --all edges match--> MAKING (codes and scales of what was assembled)
+ *   MAKING --all made--> AFTER --hook after_write--> IDLE, READ_DONE(OK), staged
  *   VALIDATING --an edge differs--> NAMING (the origin's chunk digests) --> IDLE, READ_DONE(DIGEST)
  *   any of them --failure--> DRAINING --nothing open--> IDLE, READ_DONE(why)
  *   any of them --STOP--> DRAINING --nothing open--> IDLE, STOPPED
@@ -42,7 +43,7 @@ enum {
     RECEIVER_STORE_READERS = 4,    /* jobs that read a stored version at a time, at most */
     RECEIVER_STORE_LOOKS = 10,     /* for a version that is not there, half a second apart */
 };
-enum { RECEIVER_STORE_OPENED = 0x360, RECEIVER_STORE_READ, RECEIVER_HOOK_DONE };
+enum { RECEIVER_STORE_OPENED = 0x360, RECEIVER_STORE_READ, RECEIVER_HOOK_DONE, RECEIVER_CLAIMED };
 
 enum source_state { SOURCE_APART, SOURCE_CONNECTING, SOURCE_GREETED, SOURCE_READY };
 enum receiver_phase {
@@ -50,6 +51,7 @@ enum receiver_phase {
     RECEIVER_BEFORE,
     RECEIVER_READING,
     RECEIVER_VALIDATING,
+    RECEIVER_MAKING,
     RECEIVER_AFTER,
     RECEIVER_NAMING,
     RECEIVER_DRAINING,
@@ -141,13 +143,29 @@ struct receiver_hook {
     struct wf_error error;
 };
 
+/* What is assembled in the plan at hand, and what codes and scales are made of it. */
+struct receiver_make {
+    struct wf_agreed *agreed;        /* whose plan that is; holds; or NULL */
+    const struct wf_layout *planned; /* this rank's layout in it */
+    uint64_t bytes;                  /* of the assembled tensors */
+    struct wf_region memory;         /* of as many, once a round needed it */
+    uint8_t *scratch;                /* a part for each lane of `batch` */
+    struct wf_job job;               /* BEFORE: claims the memory */
+    bool claiming;                   /* it runs */
+    enum wf_status status;           /* how it ended */
+    struct wf_error error;
+    struct wf_batch batch;
+    uint64_t start_ns;
+};
+
 struct wf_receiver {
     struct wf_actor actor; /* first: actors/local.h */
     struct wf_rank *rank;
     bool closing;
 
     struct wf_region staging;
-    /* By layout tensor; NULL where the plan writes nothing. In place they are the same. */
+    /* By layout tensor; NULL where the plan writes nothing. In place they are the same. staged_at
+     * and dst go on with the assembled tensors of the plan at hand. */
     void **staged_at, **live_at;
     struct wf_read_target *dst;
     uint64_t *flip_first; /* first flip item of each tensor, then the total */
@@ -167,6 +185,7 @@ struct wf_receiver {
     uint64_t prepare_ns; /* the longest that a source worked before its grant */
     uint64_t started_ns, granted_ns, read_ns, deadline_ns;
     struct receiver_hook hook;
+    struct receiver_make make;
     struct wf_agreed *stored; /* BEFORE: the fill from the store that follows; holds; or NULL */
     uint32_t open_reads, open_imports;
     bool validating;
@@ -235,6 +254,18 @@ void receiver_hook_flip(struct wf_receiver *receiver);   /* then receiver_flip_e
 void receiver_hook_done(struct wf_receiver *receiver);   /* HOOK_DONE */
 /* The deadline passed while one runs. */
 void receiver_hook_late(struct wf_receiver *receiver);
+
+/* receiver_make.c: codes and scales that no source has (models/assemble.h). */
+void receiver_make_init(struct wf_receiver *receiver);
+void receiver_make_fini(struct wf_receiver *receiver);
+/* This plan is at hand (NULL: none); room that another one had is given up. In IDLE only. */
+void receiver_make_use(struct wf_receiver *receiver, struct wf_agreed *agreed);
+/* A round of this plan begins: claims the room, as a job, then receiver_hook_before. */
+void receiver_make_room(struct wf_receiver *receiver, struct wf_agreed *agreed);
+void receiver_make_claimed(struct wf_receiver *receiver); /* CLAIMED */
+void receiver_make_start(struct wf_receiver *receiver);   /* then receiver_hook_after */
+void receiver_make_ended(struct wf_receiver *receiver);   /* the batch ended */
+void receiver_make_late(struct wf_receiver *receiver);    /* the deadline passed meanwhile */
 
 /* receiver_plan.c */
 void receiver_plan_adopt(struct wf_receiver *receiver);

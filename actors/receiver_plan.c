@@ -37,7 +37,8 @@ static struct receiver_source *make_source(struct wf_receiver *receiver,
     source->layout = agreed->layouts[edge->src_rank];
     wf_digests_free(source->digests);
     enum wf_status status = wf_digests_new(edge->ops, edge->op_count, source->layout,
-                                           receiver->rank->layout, &source->digests, NULL);
+                                           agreed->layouts[agreed->train_ranks + edge->dst_rank],
+                                           &source->digests, NULL);
     WF_ASSERT(status == WF_OK);
     return source;
 }
@@ -81,6 +82,7 @@ void receiver_plan_adopt(struct wf_receiver *receiver)
     }
     receiver_plan_fini(receiver); /* what was not taken over */
     receiver->agreed = agreed;
+    receiver_make_use(receiver, agreed);
     receiver->sources = sources;
     receiver->source_count = count;
     receiver->validation.edges = calloc((size_t)count + 1, sizeof *receiver->validation.edges);

@@ -83,7 +83,7 @@ void receiver_round_start(struct wf_receiver *receiver, const struct wf_local_ms
     wf_timer_arm(receiver->rank->loop, &receiver->deadline, request->deadline_ns);
     WF_ASSERT(receiver->stored == NULL);
     receiver->stored = stored ? wf_agreed_hold(request->agreed) : NULL;
-    receiver_hook_before(receiver);
+    receiver_make_room(receiver, stored ? request->agreed : receiver->agreed);
 }
 
 void receiver_round_read(struct wf_receiver *receiver)
@@ -123,7 +123,7 @@ static void start_read(struct receiver_source *source)
     read->src = slot->src;
     read->src_count = slot->place_count;
     read->dst = receiver->dst;
-    read->dst_count = receiver->rank->layout->tensor_count;
+    read->dst_count = receiver->make.planned->tensor_count;
     read->deadline_ns = receiver->deadline_ns;
     source->read_open = true;
     source->read_by = source->transport;
@@ -323,7 +323,7 @@ void receiver_round_validated(struct wf_receiver *receiver)
         if (receiver_store_validated(receiver)) {
             receiver_store_end(receiver);
             fill_times(receiver);
-            receiver_hook_after(receiver);
+            receiver_make_start(receiver);
         }
         return;
     }
@@ -336,7 +336,7 @@ void receiver_round_validated(struct wf_receiver *receiver)
     }
     fill_times(receiver);
     fill_numbers(receiver);
-    receiver_hook_after(receiver);
+    receiver_make_start(receiver);
 }
 
 static void take_digest(struct receiver_source *source, const struct wf_frame_digest *digest)
@@ -526,6 +526,10 @@ void receiver_round_deadline(struct wf_timer *timer)
     struct wf_receiver *receiver = WF_CONTAINER(timer, struct wf_receiver, deadline);
     const struct receiver_source *least = NULL;
     enum progress progress = NOT_VERIFIED;
+    if (receiver->make.claiming || receiver->phase == RECEIVER_MAKING) {
+        receiver_make_late(receiver);
+        return;
+    }
     if (receiver->phase == RECEIVER_BEFORE || receiver->phase == RECEIVER_AFTER) {
         receiver_hook_late(receiver);
         return;

@@ -162,7 +162,7 @@ void receiver_store_start(struct wf_receiver *receiver, struct wf_agreed *agreed
     const struct wf_edge *edge = plan->edge_count > 0 ? &plan->edges[0] : NULL;
     enum wf_status status =
         wf_digests_new(edge != NULL ? edge->ops : NULL, edge != NULL ? edge->op_count : 0,
-                       agreed->layouts[0], receiver->rank->layout, &store->digests, NULL);
+                       agreed->layouts[0], receiver->make.planned, &store->digests, NULL);
     WF_ASSERT(status == WF_OK && plan->edge_count <= 1);
     store->bytes = edge != NULL ? edge->bytes : 0;
     store->timer.fire = look_again;

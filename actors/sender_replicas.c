@@ -23,7 +23,7 @@ static void make(struct wf_job *job)
     bool train = rank->options.side == WF_TRAIN;
     const struct wf_replicas_input input = {
         .model = rank->options.model,
-        .layouts = r->agreed->layouts + (train ? 0 : r->agreed->train_ranks),
+        .layouts = wf_agreed_owns(r->agreed) + (train ? 0 : r->agreed->train_ranks),
         .rank_count = train ? r->agreed->train_ranks : r->agreed->infer_ranks,
         .rank = rank->options.rank,
         .side = rank->options.side,

@@ -11,6 +11,7 @@
 #include "tools/family_option.h"
 #include "tools/files/atomic.h"
 #include "tools/files/checkpoint.h"
+#include "tools/plan_cuts.h"
 #include "tools/plan_job.h"
 #include "tools/plan_print.h"
 #include "tools/run/placement.h"
@@ -210,8 +211,21 @@ static double bound_seconds(const struct wf_plan_job *job, const struct wf_plan 
     return (double)most * 8 / (arguments->link_gbps * 1e9);
 }
 
-static enum wf_status write_json(const char *path, const struct wf_plan *plan,
-                                 const struct wf_plan_facts *facts, struct wf_error *error)
+/* What engines quantise themselves. */
+static struct json_object *quantised_json(const struct wf_plan_job *job)
+{
+    char first[WF_PLAN_CUTS_TEXT];
+    wf_plan_cuts_first(job, first);
+    struct json_object *quantised = json_object_new_object();
+    json_object_object_add(quantised, "matrices", json_object_new_uint64(job->cuts->count));
+    json_object_object_add(quantised, "bytes_max", json_object_new_uint64(wf_plan_cuts_bytes(job)));
+    json_object_object_add(quantised, "because", json_object_new_string(first));
+    return quantised;
+}
+
+static enum wf_status write_json(const char *path, const struct wf_plan_job *job,
+                                 const struct wf_plan *plan, const struct wf_plan_facts *facts,
+                                 struct wf_error *error)
 {
     char hash[WF_HASH_TEXT];
     wf_hash_format(plan->input_hash, hash);
@@ -230,6 +244,9 @@ static enum wf_status write_json(const char *path, const struct wf_plan *plan,
                                                 : NULL);
     json_object_object_add(root, "proof", json_object_new_string(facts->proof));
     json_object_object_add(root, "classes", json_object_new_uint64(plan->class_count));
+    if (job->cuts != NULL) {
+        json_object_object_add(root, "quantised_by_engines", quantised_json(job));
+    }
     char *text = NULL;
     int len =
         asprintf(&text, "%s\n", json_object_to_json_string_ext(root, JSON_C_TO_STRING_PRETTY));
@@ -315,7 +332,8 @@ static int show_plan(const struct wf_plan_job *job, const struct arguments *argu
     if (result != WF_EXIT_OK && (arguments->explain || !table)) {
         fprintf(stderr, "weft plan: the plan is wrong: %s\n", facts.proof);
     }
-    if (arguments->json != NULL && write_json(arguments->json, plan, &facts, &error) != WF_OK) {
+    if (arguments->json != NULL &&
+        write_json(arguments->json, job, plan, &facts, &error) != WF_OK) {
         result = failed(&error, WF_EXIT_FAILED);
     }
     wf_plan_free(plan);

@@ -121,6 +121,34 @@ static enum wf_status derive_group(struct wf_plan_job *job, const struct wf_plan
     return WF_OK;
 }
 
+/* As the ranks do once they know all layouts: what has no source as codes is assembled. */
+static enum wf_status plan_targets(struct wf_plan_job *job, struct wf_error *error)
+{
+    const struct wf_layout **sources = calloc(job->train_ranks + 1ull, sizeof *sources);
+    job->assembled_bytes = calloc(job->infer_ranks + 1ull, sizeof *job->assembled_bytes);
+    if (sources == NULL || job->assembled_bytes == NULL) {
+        free(sources);
+        return wf_error_set(error, WF_NO_MEMORY, "no memory for %" PRIu32 " layouts",
+                            job->train_ranks);
+    }
+    for (uint32_t r = 0; r < job->train_ranks; r++) {
+        sources[r] = job->members[r].layout;
+    }
+    enum wf_status status = wf_cuts_find(job->model, sources, job->train_ranks, &job->cuts, error);
+    free(sources);
+    for (uint32_t r = 0; r < job->infer_ranks && job->cuts != NULL && status == WF_OK; r++) {
+        struct wf_plan_member *member = &job->members[job->train_ranks + r];
+        struct wf_layout *planned = NULL;
+        uint64_t own_bytes = member->layout->bytes;
+        status = wf_assemble_derive(job->model, member->layout, job->cuts, &planned, NULL, error);
+        if (status == WF_OK && planned != NULL) {
+            member->layout = keep_layout(job, planned);
+            job->assembled_bytes[r] = member->layout->bytes - own_bytes;
+        }
+    }
+    return status;
+}
+
 enum wf_status wf_plan_job_init(struct wf_plan_job *job, const struct wf_model *config,
                                 const char *train_spec, const struct wf_plan_job_infer *infer,
                                 uint32_t infer_count, uint32_t per_host, struct wf_error *error)
@@ -141,7 +169,7 @@ enum wf_status wf_plan_job_init(struct wf_plan_job *job, const struct wf_model *
     }
     uint64_t count = (uint64_t)job->train_ranks + job->infer_ranks;
     job->members = calloc(count, sizeof *job->members);
-    job->layouts = calloc(count, sizeof *job->layouts);
+    job->layouts = calloc(count + job->infer_ranks, sizeof *job->layouts);
     if (job->members == NULL || job->layouts == NULL) {
         return wf_error_set(error, WF_NO_MEMORY, "no memory for %" PRIu64 " ranks", count);
     }
@@ -150,7 +178,7 @@ enum wf_status wf_plan_job_init(struct wf_plan_job *job, const struct wf_model *
     for (uint32_t g = 0; g < job->group_count && status == WF_OK; g++) {
         status = derive_group(job, &job->groups[g], per_host, error);
     }
-    return status;
+    return status == WF_OK ? plan_targets(job, error) : status;
 }
 
 void wf_plan_job_fini(struct wf_plan_job *job)
@@ -160,6 +188,8 @@ void wf_plan_job_fini(struct wf_plan_job *job)
     }
     free(job->layouts);
     free(job->members);
+    free(job->assembled_bytes);
+    wf_cuts_free(job->cuts);
     wf_model_free(job->model);
     *job = (struct wf_plan_job){0};
 }

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "actors/plan.h"
+#include "models/assemble.h"
 #include "models/recipe.h"
 
 enum { WF_PLAN_GROUPS_MAX = 64 };
@@ -36,6 +37,8 @@ struct wf_plan_job {
     struct wf_plan_member *members;
     struct wf_layout **layouts; /* owned, the different ones: members share them */
     uint32_t layout_count;
+    struct wf_cuts *cuts;      /* matrices that engines quantise themselves; NULL: none */
+    uint64_t *assembled_bytes; /* by infer rank: of the matrices that it quantises */
     struct wf_plan_input input;
 };
 

@@ -7,6 +7,7 @@
 
 #include "models/prepare.h"
 #include "models/variant.h"
+#include "tools/plan_cuts.h"
 
 enum {
     NUMBER_TEXT = 32,
@@ -143,6 +144,15 @@ void wf_plan_print(FILE *out, const struct wf_plan_job *job, const struct wf_pla
         fprintf(out,
                 "bound      %.4g s: the busiest host of %" PRIu32 " ranks at %g Gbit/s each way\n",
                 facts->bound_seconds, facts->per_host, facts->link_gbps);
+    }
+    if (job->cuts != NULL) {
+        char first[WF_PLAN_CUTS_TEXT];
+        wf_plan_cuts_first(job, first);
+        fprintf(out,
+                "quantised  %" PRIu32
+                " matrices by engines, which assemble %s of them in one rank at most: no train "
+                "rank has all of their blocks whole (%s)\n",
+                job->cuts->count, bytes_text(wf_plan_cuts_bytes(job), most), first);
     }
     fprintf(out, "proof      %s\n", facts->proof);
     fprintf(out, "time       plan %.4f s, layouts %.4f s, proof %.4f s\n", facts->build_seconds,
@@ -306,7 +316,7 @@ void wf_plan_explain(FILE *out, const struct wf_plan_job *job, const struct wf_p
     const struct wf_variant_pair *pair = wf_model_pair(job->model, param);
     if (prepared) {
         print_prepared(out, job, param, elements);
-    } else if (pair != NULL && pair->matrix == param) {
+    } else if (!wf_plan_cuts_explain(out, job, param) && pair != NULL && pair->matrix == param) {
         fprintf(out, "engines in fp8 have it as %s and %s\n", job->model->params[pair->codes].name,
                 job->model->params[pair->scales].name);
     }
