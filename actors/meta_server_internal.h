@@ -182,7 +182,7 @@ enum wf_replicas_stage {
 struct wf_server_copy {
     const struct wf_server_rank *rank;
     uint64_t incarnation;
-    bool said;
+    bool said, silent;
     struct wf_hash sum;
     char object[WF_OBJECT_MAX];
 };

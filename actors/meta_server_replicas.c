@@ -296,7 +296,8 @@ static void name(struct wf_meta_server *server)
 
 static bool is_gone(const struct wf_meta_server *server, const struct wf_server_copy *copy)
 {
-    return !takes_part(server, copy->rank) || copy->incarnation != copy->rank->incarnation;
+    return !takes_part(server, copy->rank) || copy->incarnation != copy->rank->incarnation ||
+           copy->silent;
 }
 
 static void search(struct wf_meta_server *server)
@@ -304,6 +305,7 @@ static void search(struct wf_meta_server *server)
     struct wf_server_replicas *r = &server->replicas;
     while (r->stage == WF_REPLICAS_SEARCH) {
         if (is_gone(server, &r->pair[0]) || is_gone(server, &r->pair[1])) {
+            r->pair[0].object[0] = r->pair[1].object[0] = '\0'; /* where is not known */
             name(server);
             return;
         }
@@ -384,7 +386,8 @@ static void take_half(struct wf_server_replicas *r, const struct wf_server_rank 
         if (copy->rank == rank && !copy->said && replicas->group == r->group &&
             replicas->first == r->low && replicas->count == search_count(r)) {
             copy->said = true;
-            copy->sum = replicas->sums_count > 0 ? replicas->sums[0].sum : (struct wf_hash){0, 0};
+            copy->silent = replicas->sums_count == 0; /* it can say nothing of it any more */
+            copy->sum = copy->silent ? (struct wf_hash){0, 0} : replicas->sums[0].sum;
             memcpy(copy->object, replicas->object, sizeof copy->object);
         }
     }

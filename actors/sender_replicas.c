@@ -134,6 +134,7 @@ static void start_making(struct sender_replicas *r, const struct wf_layout *own,
     r->made_of = r->agreed->plan->input_hash;
     r->own = own;
     r->making = true;
+    r->status = WF_OK;
     env->ops->job(env, &r->job);
 }
 
@@ -185,7 +186,7 @@ void sender_replicas_made(struct wf_sender *sender)
     if (r->status != WF_OK) {
         wf_log(log, WF_LOG_WARN, "copies are not compared with those of other ranks: %.600s",
                r->error.text);
-    } else if (wf_replicas_unseen(r->made) > 0) {
+    } else if (r->made != NULL && wf_replicas_unseen(r->made) > 0) {
         wf_log(log, WF_LOG_WARN,
                "%" PRIu64 " elements that other ranks hold too are not compared with theirs: the "
                "layouts cut them too differently",

@@ -249,6 +249,25 @@ struct job_options job_options_of_prepared_seed(uint64_t seed)
     return options;
 }
 
+struct job_options job_options_of_replicas_seed(uint64_t seed)
+{
+    static struct job_options (*const kinds[])(uint64_t) = {
+        job_options_of_server_seed, job_options_of_experts_seed, job_options_of_prepared_seed,
+        job_options_of_seed};
+    struct job_options options = kinds[seed % 4](seed);
+    options.validate_every = 1;
+    options.altered = seed % 5 == 3   ? JOB_ALTERED_TRAIN
+                      : seed % 5 == 4 ? JOB_ALTERED_INFER
+                                      : JOB_UNALTERED;
+    if (options.altered != JOB_UNALTERED) {
+        options.server_faults = false; /* a rebuilt journal may decide what was not compared */
+        options.experts = false;       /* whose elements are checked one by one */
+        options.no_fill = true;        /* from a copy that differs */
+        options.store = JOB_NO_STORE;
+    }
+    return options;
+}
+
 void job_run(const struct job_options *options, struct job_result *result)
 {
     struct job *job = calloc(1, sizeof *job);

@@ -24,6 +24,7 @@ enum {
     JOB_ENGINES = 2,
     JOB_FAULTS_MAX = 6,
     JOB_RECORDS = 10, /* kinds of records in a journal */
+    JOB_ALTERED_STEP = 2,
 };
 
 /* Where a fault strikes: at a drawn time, or when its target reaches a state of the protocol. The
@@ -72,6 +73,9 @@ struct job_options {
     bool prepared; /* the model has what trainers prepare: norms that they hold less 1 */
     bool quant;    /* and engines want codes and scales too */
     uint64_t every;
+    uint64_t validate_every; /* copies are compared; engines pack nothing then */
+    /* One rank's copy of the last norm differs in step JOB_ALTERED_STEP. */
+    enum { JOB_UNALTERED, JOB_ALTERED_TRAIN, JOB_ALTERED_INFER } altered;
     uint32_t attempts_max; /* 0: the server's default */
     FILE *trace;           /* events of the world */
 };
@@ -85,6 +89,8 @@ struct job_result {
     uint32_t struck_at[JOB_POINT_COUNT], struck_by[JOB_FAULT_COUNT];
     uint32_t struck_server_by[JOB_FAULT_COUNT], struck_record[JOB_RECORDS];
     uint64_t digest_mismatches;
+    uint64_t compared;  /* copies of ranks, over all rounds */
+    uint32_t different; /* rounds that found a difference */
     uint64_t last_step;
     char culprit[700]; /* of the last aborted round */
 };
@@ -96,6 +102,8 @@ struct job_options job_options_of_server_seed(uint64_t seed);
 struct job_options job_options_of_experts_seed(uint64_t seed);
 /* With `prepared`, every second one with `quant`; every third one has faults of the server. */
 struct job_options job_options_of_prepared_seed(uint64_t seed);
+/* With `validate_every`, of all the others' kinds; some of them altered. */
+struct job_options job_options_of_replicas_seed(uint64_t seed);
 /* Runs one seed to its end: faults first, then none, until the job is complete. */
 void job_run(const struct job_options *options, struct job_result *result);
 

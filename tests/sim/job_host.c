@@ -43,6 +43,7 @@ static void write_weights(struct job_rank *host, struct wf_version version)
         job_check_unread(host);
     }
     job_rank_write(host, version);
+    job_alter(host, version);
 }
 
 /* --- train ------------------------------------------------------------------------------------ */
@@ -316,6 +317,7 @@ static void on_resume(void *user, struct wf_rank *rank, struct wf_version versio
     (void)rank;
     host->serving = true;
     host->version = version;
+    job_alter(host, version);
     move_experts(host, version);
 }
 
@@ -459,7 +461,7 @@ void job_rank_start(struct job *job, uint32_t index)
         .hooks = {.quiesce = on_quiesce,
                   .resume = on_resume,
                   .take_table = on_take_table,
-                  .before_write = on_before_write,
+                  .before_write = job->options.validate_every > 0 ? NULL : on_before_write,
                   .after_write = on_after_write,
                   .after_flip = on_after_flip,
                   .ready = on_ready,

@@ -137,6 +137,11 @@ void job_mark_tensor(const struct wf_layout *layout, uint32_t tensor, uint32_t *
 void job_rank_mark(struct job_rank *host, const struct wf_layout *layout);
 void job_rank_write(struct job_rank *host, struct wf_version version);
 
+/* job_replicas.c: the copy that differs, where the job has one */
+bool job_is_altered(const struct job_rank *host, uint64_t tensor); /* in what it serves */
+void job_alter(struct job_rank *host, struct wf_version version);
+void job_check_replicas(struct job *job, const struct wf_frame_round_report *report);
+
 /* job_server.c */
 void job_server_start(struct job *job);
 void job_server_strike(struct job *job, enum job_fault_kind kind);

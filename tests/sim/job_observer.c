@@ -33,6 +33,7 @@ static void on_report(struct job *job, const struct wf_frame_round_report *repor
         job_fail(job, "a reader of round %llu saw bytes change under it",
                  (unsigned long long)report->round.version.step);
     }
+    job_check_replicas(job, report);
     if (report->decide_ns > report->total_ns || report->flip_ns > report->total_ns) {
         job_fail(job, "a phase of step %llu took longer than its round: decide %llu ns of %llu ns",
                  (unsigned long long)report->round.version.step,

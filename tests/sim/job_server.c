@@ -109,6 +109,7 @@ void job_server_start(struct job *job)
                                         .fill =
                                             job->options.no_fill ? 0 : fills[job->options.store],
                                         .timeouts = job_timeouts(),
+                                        .validate_every = job->options.validate_every,
                                         .attempts_max = job->options.attempts_max,
                                         .journal = append, /* without a file: it looks only */
                                         .user = s,
@@ -232,7 +233,9 @@ void job_server_step(struct job *job)
     uint64_t now = wf_sim_now_ns(job->sim);
     for (uint32_t i = 0; i < job->server_count; i++) {
         struct job_server *s = &job->servers[i];
-        if (s->frozen && (job->calm || now >= s->thaw_ns)) {
+        /* One that another took over from would not be missed if it came back at once: its ranks
+         * would stay with it, and the other never hear of them. */
+        if (s->frozen && ((job->calm && s == job->current) || now >= s->thaw_ns)) {
             s->frozen = false;
             wf_sim_thaw(job->sim, s->loop);
         }

@@ -1,5 +1,6 @@
 /* run_job.c - runs seeds of the simulated job by hand: `run_job FIRST LAST
- * [trace|bug|calm|server|server-trace|experts|experts-trace|prepared|prepared-trace]`.
+ * [trace|bug|calm|server|server-trace|experts|experts-trace|prepared|prepared-trace|replicas|
+ * replicas-trace]`.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@ int main(int argc, char **argv)
     uint64_t last = argc > 2 ? strtoull(argv[2], NULL, 10) : first;
     uint32_t failed = 0, commits = 0, aborts = 0, fills = 0, replicas = 0;
     uint32_t placements = 0, taken = 0;
-    uint64_t events = 0, mismatches = 0;
+    uint64_t events = 0, mismatches = 0, compared = 0, different = 0;
     uint32_t struck_at[JOB_POINT_COUNT] = {0}, struck_by[JOB_FAULT_COUNT] = {0};
     uint32_t at_server[JOB_FAULT_COUNT] = {0}, records[JOB_RECORDS] = {0};
     for (uint64_t seed = first; seed <= last; seed++) {
@@ -25,6 +26,9 @@ int main(int argc, char **argv)
         }
         if (argc > 3 && strncmp(argv[3], "prepared", 8) == 0) {
             options = job_options_of_prepared_seed(seed);
+        }
+        if (argc > 3 && strncmp(argv[3], "replicas", 8) == 0) {
+            options = job_options_of_replicas_seed(seed);
         }
         if (argc > 3 && strstr(argv[3], "trace") != NULL) {
             options.trace = stdout;
@@ -44,6 +48,8 @@ int main(int argc, char **argv)
         placements += result.placements;
         taken += result.tables_taken;
         events += result.events;
+        compared += result.compared;
+        different += result.different;
         mismatches += result.digest_mismatches;
         for (int i = 0; i < JOB_POINT_COUNT; i++) {
             struck_at[i] += result.struck_at[i];
@@ -73,7 +79,9 @@ int main(int argc, char **argv)
     for (int i = 1; i < JOB_RECORDS; i++) {
         printf("record %d %u  ", i, records[i]);
     }
-    printf("digest mismatches %llu  placements %u (%u told)\n", (unsigned long long)mismatches,
-           placements, taken);
+    printf("digest mismatches %llu  placements %u (%u told)  copies %llu, rounds with a difference "
+           "%llu\n",
+           (unsigned long long)mismatches, placements, taken, (unsigned long long)compared,
+           (unsigned long long)different);
     return failed > 0;
 }

@@ -4,7 +4,7 @@
 #include "actors/journal.h"
 #include "tests/sim/job.h"
 
-enum { EXPERTS_SEEDS = 24, PREPARED_SEEDS = 24 };
+enum { EXPERTS_SEEDS = 24, PREPARED_SEEDS = 24, REPLICAS_SEEDS = 30 };
 enum { SEEDS = 200, SERVER_SEEDS = 200, TWICE = 12, BUG_SEEDS = 5 };
 
 Test(job, no_torn_version_and_no_stuck_rank)
@@ -120,6 +120,42 @@ Test(job, what_is_prepared_is_of_the_version)
     cr_expect_gt(preparing, 0, "no trainer was struck while it prepared");
 }
 
+/* Copies are compared while ranks and servers die, experts move and engines are filled: where all
+ * are alike nobody is blamed, and where one is not it is that one, of that version; a trainer's is
+ * served by nobody. */
+Test(job, copies_that_differ_are_named_and_no_others)
+{
+    uint32_t different[JOB_ALTERED_INFER + 1] = {0}, fills = 0;
+    uint64_t compared = 0;
+    for (uint64_t seed = 1; seed <= REPLICAS_SEEDS; seed++) {
+        struct job_options options = job_options_of_replicas_seed(seed);
+        struct job_result result;
+        job_run(&options, &result);
+        cr_assert_str_empty(result.failure, "seed %llu with copies compared: %s",
+                            (unsigned long long)seed, result.failure);
+        different[options.altered] += result.different > 0;
+        compared += result.compared;
+        fills += result.fills;
+    }
+    cr_expect_gt(compared, 4 * REPLICAS_SEEDS);
+    cr_expect_gt(fills, 0);
+    cr_expect_gt(different[JOB_ALTERED_TRAIN], 3, "trainers' copies that differ were not found");
+    cr_expect_gt(different[JOB_ALTERED_INFER], 3, "engines' copies that differ were not found");
+}
+
+/* Without that, a version is served of which nobody knows which copy it is. */
+Test(job, a_copy_that_differs_is_served_where_none_are_compared)
+{
+    for (uint64_t seed = 1; seed <= BUG_SEEDS; seed++) {
+        struct job_options options = {.seed = seed, .altered = JOB_ALTERED_TRAIN};
+        struct job_result result;
+        job_run(&options, &result);
+        bool served = strstr(result.failure, "step 2 is served, in which") != NULL ||
+                      strstr(result.failure, "of model.norm.weight is another's") != NULL;
+        cr_expect(served, "seed %llu: %s", (unsigned long long)seed, result.failure);
+    }
+}
+
 Test(job, one_seed_gives_one_trace)
 {
     for (uint64_t seed = 1; seed <= 2 * TWICE; seed++) {
@@ -194,6 +230,7 @@ static const struct {
     uint64_t seed;
     const char *was;
 } kept[] = {
+    {job_options_of_replicas_seed, 412, "a rank died before its list of copies was made"},
     {job_options_of_experts_seed, 22, "a rank kept the tables that an earlier server had told"},
     {job_options_of_experts_seed, 142,
      "a repeated list of members was told with a table from after it"},
