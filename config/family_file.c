@@ -533,7 +533,9 @@ enum wf_status wf_family_files_load(struct wf_family_files *files, const char *p
 {
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
-        return wf_error_set(error, WF_IO, "%s: cannot open: %s", path, strerror(errno));
+        return wf_error_set(error, WF_IO,
+                            "%s: cannot open: %s; expected a family file (docs/add-a-model.md)",
+                            path, strerror(errno));
     }
     char *text = malloc(WF_YAML_BYTES_MAX + 1);
     WF_ASSERT(text != NULL);
@@ -541,8 +543,11 @@ enum wf_status wf_family_files_load(struct wf_family_files *files, const char *p
     bool failed = ferror(file) != 0;
     int saved = errno;
     fclose(file);
-    enum wf_status status = failed ? wf_error_set(error, WF_IO, "cannot read: %s", strerror(saved))
-                                   : wf_family_files_parse(files, text, len, error);
+    enum wf_status status =
+        failed ? wf_error_set(error, WF_IO,
+                              "cannot read: %s; expected a family file (docs/add-a-model.md)",
+                              strerror(saved))
+               : wf_family_files_parse(files, text, len, error);
     free(text);
     if (status != WF_OK) {
         wf_error_prefix(error, "%s", path);

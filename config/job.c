@@ -484,7 +484,8 @@ static enum wf_status read_file(const char *path, char **text_out, size_t *len_o
 {
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
-        return wf_error_set(error, WF_IO, "cannot open: %s", strerror(errno));
+        return wf_error_set(error, WF_IO, "cannot open: %s; expected a job file (docs/job-file.md)",
+                            strerror(errno));
     }
     char *text = malloc(WF_YAML_BYTES_MAX + 1);
     WF_ASSERT(text != NULL);
@@ -494,7 +495,8 @@ static enum wf_status read_file(const char *path, char **text_out, size_t *len_o
     fclose(file);
     if (failed) {
         free(text);
-        return wf_error_set(error, WF_IO, "cannot read: %s", strerror(saved));
+        return wf_error_set(error, WF_IO, "cannot read: %s; expected a job file (docs/job-file.md)",
+                            strerror(saved));
     }
     *text_out = text;
     *len_out = len;

@@ -129,7 +129,8 @@ static error_t parse_place(int key, char *argument, struct argp_state *state)
         }
         arguments->families[arguments->family_count] = realpath(argument, NULL);
         if (arguments->families[arguments->family_count++] == NULL) {
-            argp_failure(state, WF_EXIT_FAILED, errno, "--family: %s", argument);
+            argp_failure(state, WF_EXIT_FAILED, errno,
+                         "--family: %s: expected a family file (docs/add-a-model.md)", argument);
         }
         return 0;
     default:

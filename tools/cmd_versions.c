@@ -150,7 +150,8 @@ int wf_cmd_versions(int argc, char **argv)
     argv[0] = (char *)"weft versions";
     argp_parse(&argp, argc, argv, 0, 0, &arguments);
     if (wf_version_list(arguments.place, &versions, &count, &error) != WF_OK) {
-        fprintf(stderr, "weft versions: %s\n", error.text);
+        fprintf(stderr, "weft versions: %s; expected a job's files.folder (docs/operations.md)\n",
+                error.text);
         wf_family_files_fini(&arguments.families);
         return WF_EXIT_FAILED;
     }

@@ -86,6 +86,9 @@ enum wf_status wf_target_find(const char *text, struct wf_target *target, struct
     } else {
         struct wf_server_note note;
         status = wf_address_complete(text, target->address, error);
+        if (status != WF_OK) {
+            wf_error_prefix(error, "%s is no job file, and no address", text);
+        }
         if (status == WF_OK && wf_server_note_find(target->address, NULL, &note)) {
             strcpy(target->job, note.job);
         }

@@ -1,6 +1,9 @@
 /* weft.c - the program's entrance: picks a command from the table, nothing else. */
+#include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -59,6 +62,22 @@ static void raise_descriptors(void)
     }
 }
 
+/* What a command printed and could not be written must not look like success; a reader that went
+ * away has had what it wanted. */
+static int end(const char *name, int exit_status)
+{
+    struct pollfd reader = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    errno = 0;
+    bool written = fflush(stdout) == 0 && !ferror(stdout);
+    bool gone = poll(&reader, 1, 0) == 1 && (reader.revents & POLLERR) != 0;
+    if (written || gone || exit_status != WF_EXIT_OK) {
+        return exit_status;
+    }
+    fprintf(stderr, "weft %s: cannot write to standard output%s%s\n", name, errno ? ": " : "",
+            errno ? strerror(errno) : "");
+    return WF_EXIT_FAILED;
+}
+
 int main(int argc, char **argv)
 {
     claim_standard_descriptors();
@@ -80,7 +99,7 @@ int main(int argc, char **argv)
     raise_descriptors();
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         if (strcmp(argv[1], commands[i].name) == 0) {
-            return commands[i].run(argc - 1, argv + 1);
+            return end(commands[i].name, commands[i].run(argc - 1, argv + 1));
         }
     }
     fprintf(stderr, "weft: unknown command \"%s\"; `weft --help` lists them\n", argv[1]);

@@ -191,7 +191,9 @@ Test(make_checkpoint, refusals)
         struct wf_make_options options;
         const char *expected;
     } rows[] = {
-        {"no config", {.config = "tests/golden/models/nothing.json", .shards = 1}, "cannot open"},
+        {"no config",
+         {.config = "tests/golden/models/nothing.json", .shards = 1},
+         "nothing of that name"},
         {"more shards than tensors", {.config = QWEN3, .shards = 4000}, "more than the"},
         {"not a config", {.config = "meson.build", .shards = 1}, "meson.build"},
     };

@@ -1,9 +1,11 @@
 /* side_open.c - what kind of folder a side is, and its files, model and layouts. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "models/engines/engine.h"
@@ -74,18 +76,35 @@ static enum wf_status refuse(struct wf_compare_side *side, const struct wf_error
     return wf_texts_add(&side->refused, error, "%s", why->text);
 }
 
+static enum wf_status refuse_path(const char *path, const char *found, struct wf_error *error)
+{
+    return wf_error_set(error, WF_NOT_FOUND,
+                        "%s: expected a Hugging Face folder (config.json and safetensors) or a "
+                        "dump (recipe.json and rank_00.safetensors); found %s",
+                        path, found);
+}
+
 /* Every rank's file, whatever it holds. */
 static enum wf_status open_rank_files(struct wf_compare_side *side, struct wf_error *error)
 {
+    struct stat info;
+    if (stat(side->path, &info) != 0) {
+        return refuse_path(side->path, errno == ENOENT ? "nothing of that name" : strerror(errno),
+                           error);
+    }
+    if (!S_ISDIR(info.st_mode)) {
+        return refuse_path(side->path, "no folder", error);
+    }
     char **names = NULL, path[PATH_ROOM];
     uint32_t count = 0;
     const struct wf_dump_options options = {.note = take_note, .user = side};
     enum wf_status status = wf_dump_rank_files(side->path, &names, &count, error);
     if (status == WF_OK && count == 0) {
-        status = wf_error_set(error, WF_NOT_FOUND,
-                              "%s: expected a Hugging Face folder (config.json and safetensors) or "
-                              "a dump (recipe.json and rank_00.safetensors); found neither",
-                              side->path);
+        status = refuse_path(side->path,
+                             has_file(side->path, "config.json")
+                                 ? "a config.json without weights (weft make-checkpoint makes some)"
+                                 : "neither",
+                             error);
     }
     if (status == WF_OK && (side->ranks = calloc(count, sizeof *side->ranks)) == NULL) {
         status = wf_error_set(error, WF_NO_MEMORY, "no memory for %u ranks", count);

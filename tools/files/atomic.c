@@ -30,7 +30,10 @@ static enum wf_status failed(struct wf_atomic_file *file, const char *what, stru
     int reason = errno;
     const char *advice = reason == ENOSPC || reason == EDQUOT ? "; make room and run it again"
                          : reason == EFBIG ? "; a file-size limit is set (ulimit -f)"
-                                           : "";
+                         : reason == ENOENT || reason == ENOTDIR
+                             ? "; make the folder first, or name another file"
+                         : reason == EISDIR ? "; name a file in it"
+                                            : "";
     return wf_error_set(error, WF_IO, "%s %s failed: %s%s", what, file->path, strerror(reason),
                         advice);
 }

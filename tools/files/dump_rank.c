@@ -123,10 +123,12 @@ static enum wf_status parse_line(const char *line, const char *end, unsigned num
                                     .file = WF_NONE};
     if (memchr(name.text, '\0', name.len) != NULL || dtype.len == 0 ||
         !parse_shape(shape, &tensor)) {
-        return wf_error_set(error, WF_INVALID,
-                            "line %u: expected \"name TAB dtype TAB shape\" with a shape like 4x16 "
-                            "of at most %d dimensions",
-                            number, WF_SHAPE_MAX);
+        return wf_error_set(
+            error, WF_INVALID,
+            "line %u: neither a safetensors file nor a torch .pt archive, and as lines "
+            "expected \"name TAB dtype TAB shape\" with a shape like 4x16 of at most "
+            "%d dimensions",
+            number, WF_SHAPE_MAX);
     }
     enum wf_status status = wf_dump_add(rank, name.text, name.len, &tensor, error);
     if (status != WF_OK) {

@@ -364,7 +364,11 @@ enum wf_status wf_hf_config_read(const char *path, char **text_out, size_t *len_
     enum wf_status status =
         wf_file_read_all(AT_FDCWD, name, WF_CHECKPOINT_CONFIG_MAX, text_out, len_out, error);
     free(name);
-    return status;
+    return status == WF_NOT_FOUND
+               ? wf_error_set(
+                     error, status, "expected a config.json or a Hugging Face folder, found %s: %s",
+                     is_folder ? "a folder without " WF_HF_CONFIG : "nothing of that name", path)
+               : status;
 }
 
 void wf_shape_format(uint32_t ndim, const uint64_t *shape, char text_out[WF_SHAPE_TEXT])

@@ -208,6 +208,18 @@ void wf_case_check(const char *folder, const struct wf_case_tables *tables,
     if (status == WF_OK) {
         result_out->kind = find_kind(&c);
     }
+    if (status != WF_OK || (result_out->kind == WF_CASE_LAYOUT && !has_file(&c, "case.json"))) {
+        char why[200] = "there is no case.json in it";
+        if (status != WF_OK) {
+            snprintf(why, sizeof why, "%.190s", c.error->text);
+        }
+        status = wf_error_set(c.error, WF_NOT_FOUND,
+                              "expected a folder with what ranks held (case.json, params.tsv, "
+                              "rank_00.tsv; tests/golden/real/README.md): %s",
+                              why);
+        result_out->kind = WF_CASE_LAYOUT;
+        result_out->refused = true;
+    }
     if (status == WF_OK && result_out->kind == WF_CASE_LAYOUT) {
         status = read_case(&c);
         result_out->refused = status != WF_OK;

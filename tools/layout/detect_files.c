@@ -30,7 +30,13 @@ static enum wf_status add_file(struct wf_detect_files *files, const char *path,
 {
     struct wf_dump_rank *dump = NULL;
     enum wf_status status = add_dump(files, &dump, error);
-    return status == WF_OK ? wf_dump_rank_add(dump, path, NULL, error) : status;
+    status = status == WF_OK ? wf_dump_rank_add(dump, path, NULL, error) : status;
+    return status == WF_OK && dump->count == 0
+               ? wf_error_set(error, WF_INVALID,
+                              "%s: expected the tensors of a rank (a safetensors file, a torch .pt "
+                              "file, or lines of name, dtype and shape), found none",
+                              path)
+               : status;
 }
 
 static enum wf_status add_ranks(struct wf_detect_files *files, const char *folder,

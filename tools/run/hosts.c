@@ -117,14 +117,18 @@ enum wf_status wf_hosts_load(const char *path, struct wf_hosts *hosts_out, struc
 {
     FILE *file = fopen(path, "rbe");
     if (file == NULL) {
-        return wf_error_set(error, WF_IO, "%s: cannot open: %s", path, strerror(errno));
+        return wf_error_set(error, WF_IO,
+                            "%s: cannot open: %s; expected a list of hosts (docs/operations.md)",
+                            path, strerror(errno));
     }
     char *text = malloc(WF_HOSTS_BYTES_MAX + 1);
     WF_ASSERT(text != NULL);
     size_t len = fread(text, 1, WF_HOSTS_BYTES_MAX + 1, file);
     enum wf_status status = WF_OK;
     if (ferror(file)) {
-        status = wf_error_set(error, WF_IO, "%s: cannot read: %s", path, strerror(errno));
+        status = wf_error_set(error, WF_IO,
+                              "%s: cannot read: %s; expected a list of hosts (docs/operations.md)",
+                              path, strerror(errno));
     } else if (len > WF_HOSTS_BYTES_MAX) {
         status =
             wf_error_set(error, WF_INVALID, "%s: longer than %d bytes", path, WF_HOSTS_BYTES_MAX);
