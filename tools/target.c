@@ -44,9 +44,9 @@ static void make_reachable(struct wf_target *target)
     for (size_t i = 0; i < sizeof wild / sizeof wild[0]; i++) {
         size_t len = strlen(wild[i]);
         if (strncmp(target->address, wild[i], len) == 0) {
-            char port[16];
-            snprintf(port, sizeof port, "%.15s", target->address + len);
-            snprintf(target->address, sizeof target->address, "tcp:localhost:%s", port);
+            char local[WF_ADDRESS_MAX];
+            snprintf(local, sizeof local, "tcp:localhost:%.15s", target->address + len);
+            memcpy(target->address, local, sizeof local);
         }
     }
 }
