@@ -234,7 +234,7 @@ static void finish(struct wf_meta_server *server, const struct wf_culprit *why)
     wf_culprit_format(why, text);
     wf_version_format(r->key.version, version);
     wf_log(wf_loop_log(server->loop), WF_LOG_ERROR, "version %s: %s", version, text);
-    wf_server_blame_once(server, why);
+    server->round.culprit = *why; /* it matters more than who was lost meanwhile */
 }
 
 /* A rank that has something twice, and not alike. */

@@ -1,0 +1,277 @@
+/* test_meta_replicas.c - what ranks say of what they hold alike, as the server sees it: whom it
+ * asks and when, what it compares, what it says of it, and for whom it does not wait. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/actors/puppets.h"
+
+enum { ENGINES = 4, GROUP = 7, CHUNKS = 8 };
+#define OBJECT "alpha, elements 0..31, in beta"
+
+static struct world w;
+
+static void close_world(void)
+{
+    world_close(&w);
+}
+
+TestSuite(meta_replicas, .fini = close_world);
+
+/* How a rank answers. */
+enum manner {
+    ALIKE,
+    ODD,
+    OTHER_ODD,
+    OF_ANOTHER_PLAN,
+    OF_OTHER_CHUNKS,
+    NOTHING,
+    TWICE,
+    SILENT,
+    LEAVES
+};
+enum { DIFFERENT_CHUNK = 5 }; /* of an odd rank */
+
+static struct puppet *observer;
+static uint32_t answered[PUPPETS_MAX]; /* frames that were looked at */
+
+static void start(uint32_t engines)
+{
+    const struct wf_server_options options = {.validate_every = 2};
+    world_open(&w, engines, 1, &options);
+    world_start(&w);
+    observer = world_guest(&w, NULL);
+    puppet_connect(observer);
+    memset(answered, 0, sizeof answered);
+}
+
+static struct wf_hash sum_of(enum manner manner, uint64_t first, uint64_t count)
+{
+    bool inside = first <= DIFFERENT_CHUNK && DIFFERENT_CHUNK < first + count;
+    uint64_t odd = manner == ODD && inside ? 1 : manner == OTHER_ODD && inside ? 2 : 0;
+    return (struct wf_hash){first * 100 + count, odd};
+}
+
+static void answer(struct puppet *rank, const struct wf_frame_replicas_request *request,
+                   enum manner manner)
+{
+    struct wf_el_replica sum = {.group = GROUP, .chunks = CHUNKS};
+    struct wf_frame_replicas replicas = {.round = request->round,
+                                         .group = request->group,
+                                         .first = request->first,
+                                         .count = request->count,
+                                         .plan = rank->input,
+                                         .sums = &sum,
+                                         .sums_count = manner != NOTHING};
+    if (request->count == 0) {
+        sum.sum = sum_of(manner, 0, CHUNKS);
+        replicas.plan.low += manner == OF_ANOTHER_PLAN;
+        sum.chunks += manner == OF_OTHER_CHUNKS;
+        sum.sum.high += manner == OF_ANOTHER_PLAN || manner == OF_OTHER_CHUNKS;
+    } else {
+        cr_assert_eq(request->group, GROUP);
+        sum.sum = sum_of(manner, request->first, request->count);
+    }
+    bool names = request->count == 1 && request->first == DIFFERENT_CHUNK;
+    if (names || (request->count == 0 && manner == TWICE)) {
+        strcpy(replicas.object, OBJECT);
+    }
+    puppet_send(rank, WF_FRAME_replicas, &replicas);
+}
+
+/* Answers what was asked since, by each rank's manner; gives how many were asked. */
+static uint32_t answer_all(const enum manner *manners)
+{
+    uint32_t asked = 0;
+    for (uint32_t p = 0; p < 1 + w.infer_ranks; p++) {
+        struct puppet *rank = &w.puppets[p];
+        enum manner manner = rank->side == WF_TRAIN ? manners[0] : manners[1 + rank->rank];
+        for (; answered[p] < rank->frame_count; answered[p]++) {
+            const struct wf_frame *frame = &rank->frames[answered[p]];
+            if (frame->type != WF_FRAME_replicas_request) {
+                continue;
+            }
+            asked++;
+            if (manner == LEAVES && rank->conn != 0) {
+                const struct wf_frame_leave leave = {.reason = "test"};
+                puppet_send(rank, WF_FRAME_leave, &leave);
+            } else if (manner != SILENT && manner != LEAVES) {
+                answer(rank, &frame->replicas_request, manner);
+            }
+        }
+    }
+    return asked;
+}
+
+/* Runs on until the observer hears of a round's end. */
+static const struct wf_frame_round_report *report_of(const enum manner *manners)
+{
+    uint32_t before = puppet_count(observer, WF_FRAME_round_report);
+    for (uint32_t i = 0; i < 20000 && puppet_count(observer, WF_FRAME_round_report) == before;
+         i++) {
+        answer_all(manners);
+        world_run(&w, 20 * PUPPET_MS);
+    }
+    return &puppet_expect(observer, WF_FRAME_round_report)->round_report;
+}
+
+/* Infer ranks read and vote; the train side is asked meanwhile. */
+static struct wf_round_key vote_all(uint64_t step)
+{
+    struct wf_round_key key = {0};
+    puppet_publish(world_train(&w), step);
+    for (uint32_t i = 0; i < w.infer_ranks; i++) {
+        key = puppet_open(world_infer(&w, i));
+        puppet_vote(world_infer(&w, i), key, true);
+    }
+    return key;
+}
+
+static void flip_all(struct wf_round_key key)
+{
+    for (uint32_t i = 0; i < w.infer_ranks; i++) {
+        struct puppet *rank = world_infer(&w, i);
+        puppet_expect(rank, WF_FRAME_decide);
+        puppet_key(rank, WF_FRAME_quiesced, key);
+        puppet_expect(rank, WF_FRAME_flip);
+        puppet_flipped(rank, key);
+    }
+    for (uint32_t i = 0; i < w.infer_ranks; i++) {
+        puppet_expect(world_infer(&w, i), WF_FRAME_resume);
+        puppet_resumed(world_infer(&w, i), key);
+    }
+}
+
+static const struct row {
+    const char *name;
+    enum manner manners[1 + ENGINES]; /* the train rank's, then the engines' */
+    uint64_t checked, different;
+    uint32_t culprit; /* infer rank; UINT32_MAX: nobody */
+    const char *words;
+} rows[] = {
+    {"all alike", {ALIKE, ALIKE, ALIKE, ALIKE, ALIKE}, 5, 0, UINT32_MAX, ""},
+    {"the first of four",
+     {ALIKE, ODD, ALIKE, ALIKE, ALIKE},
+     5,
+     1,
+     0,
+     "holds other bytes of " OBJECT " than infer rank 1 "},
+    {"the last of four",
+     {ALIKE, ALIKE, ALIKE, ALIKE, ODD},
+     5,
+     1,
+     3,
+     "3 of the 4 ranks that hold it"},
+    {"two and two",
+     {ALIKE, ALIKE, ODD, ODD, ALIKE},
+     5,
+     2,
+     1,
+     "which of them is wrong is not known"},
+    {"two that differ each in its way",
+     {ALIKE, ODD, ALIKE, OTHER_ODD, ALIKE},
+     5,
+     2,
+     0,
+     "which of them is wrong is not known"},
+    {"one that said it of another plan",
+     {ALIKE, ALIKE, OF_ANOTHER_PLAN, ALIKE, ALIKE},
+     5,
+     0,
+     UINT32_MAX,
+     ""},
+    {"one whose group has other chunks",
+     {ALIKE, OF_OTHER_CHUNKS, ALIKE, ALIKE, ALIKE},
+     5,
+     0,
+     UINT32_MAX,
+     ""},
+    {"one that can say nothing",
+     {ALIKE, NOTHING, ODD, ALIKE, ALIKE},
+     4,
+     1,
+     1,
+     "2 of the 3 ranks that hold it"},
+    {"one that holds something twice",
+     {ALIKE, ALIKE, ALIKE, TWICE, ALIKE},
+     5,
+     1,
+     2,
+     "holds two copies that differ: " OBJECT},
+    {"one that leaves",
+     {ALIKE, LEAVES, ODD, ALIKE, ALIKE},
+     4,
+     1,
+     1,
+     "2 of the 3 ranks that hold it"},
+    {"one that never answers", {ALIKE, SILENT, ODD, ALIKE, ALIKE}, 1, 0, UINT32_MAX, ""},
+};
+
+Test(meta_replicas, engines)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct row *row = &rows[i];
+        start(ENGINES);
+        struct wf_round_key key = vote_all(2);
+        while (answer_all(row->manners) == 0) {
+            world_run(&w, PUPPET_MS);
+        }
+        flip_all(key);
+        const struct wf_frame_round_report *report = report_of(row->manners);
+        char text[WF_CULPRIT_TEXT];
+        wf_culprit_format(&report->culprit, text);
+        cr_expect_eq(report->state, WF_REPORT_COMMITTED, "%s: %s", row->name, text);
+        cr_expect_eq(report->replicas_checked, row->checked, "%s: %llu checked", row->name,
+                     (unsigned long long)report->replicas_checked);
+        cr_expect_eq(report->replicas_different, row->different, "%s: %llu different", row->name,
+                     (unsigned long long)report->replicas_different);
+        if (row->culprit == UINT32_MAX) {
+            cr_expect(strstr(text, "holds") == NULL, "%s: %s", row->name, text);
+        } else {
+            cr_expect_eq(report->culprit.rank, row->culprit, "%s: %s", row->name, text);
+            cr_expect_not_null(strstr(text, row->words), "%s: %s", row->name, text);
+        }
+        struct wf_frame_status status;
+        wf_meta_server_status(w.server, 0, &status);
+        cr_expect_eq(status.replicas_different, row->different, "%s", row->name);
+        wf_meta_server_status_fini(&status);
+        world_close(&w);
+    }
+    start(1);
+}
+
+/* Nothing is decided before the train side has answered, and nothing where it does not agree. */
+Test(meta_replicas, trainers)
+{
+    static const enum manner silent[3] = {SILENT}, twice[3] = {TWICE};
+    start(2);
+    world_commit(&w, 1); /* not validated: nobody is asked */
+    cr_expect_eq(puppet_count(world_train(&w), WF_FRAME_replicas_request), 0);
+    struct wf_round_key key = vote_all(2);
+    puppet_refuses(world_infer(&w, 0), WF_FRAME_decide, 2000 * PUPPET_MS);
+    cr_expect_gt(puppet_count(world_train(&w), WF_FRAME_replicas_request), 1, "it is asked again");
+    answer_all(silent);
+    const struct wf_frame *abort = puppet_expect(world_infer(&w, 0), WF_FRAME_abort);
+    cr_expect_not_null(strstr(abort->abort.culprit.reason, "did not say what it holds of version"),
+                       "%s", abort->abort.culprit.reason);
+    for (uint32_t i = 0; i < 2; i++) {
+        puppet_key(world_infer(&w, i), WF_FRAME_aborted, key);
+    }
+    cr_expect_eq(puppet_expect(world_train(&w), WF_FRAME_round_aborted)->round_aborted.again, 1);
+    for (uint32_t i = 0; i < 2; i++) { /* the same version, once more */
+        key = puppet_open(world_infer(&w, i));
+        puppet_vote(world_infer(&w, i), key, true);
+    }
+    while (answer_all(twice) == 0) {
+        world_run(&w, PUPPET_MS);
+    }
+    abort = puppet_expect(world_infer(&w, 0), WF_FRAME_abort);
+    cr_expect_not_null(strstr(abort->abort.culprit.reason, "holds two copies that differ"), "%s",
+                       abort->abort.culprit.reason);
+    for (uint32_t i = 0; i < 2; i++) {
+        puppet_key(world_infer(&w, i), WF_FRAME_aborted, key);
+    }
+    const struct wf_frame *told = puppet_expect(world_train(&w), WF_FRAME_round_aborted);
+    cr_expect_eq(told->round_aborted.again, 0, "another attempt would read the same");
+    world_commit(&w, 3);
+}
