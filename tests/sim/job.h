@@ -1,6 +1,6 @@
 /* job.h - a whole job under the simulator: a MetaServer, 4 train ranks (tp2 pp2), 2 engines of 2
  * ranks, hosts that train, publish, pause and serve, faults drawn from the seed, and a checker that
- * looks after every event.
+ * looks after every event. With `cut` the train ranks are FSDP's.
  *
  * Each published (generation, step) has its own content: every element of every tensor of every
  * train rank is one number that follows from the version, and what engines have that is made of it
@@ -28,12 +28,12 @@ enum {
 };
 
 /* Where a fault strikes: at a drawn time, or when its target reaches a state of the protocol. The
- * last is drawn in jobs with `prepared` alone. */
+ * last two are drawn in jobs with `prepared` and `cut` alone. */
 /* clang-format off */
 #define JOB_POINT_MAP(X) \
     X(AT_TIME) X(AT_PLANNING) X(AT_READ) X(AT_DOUBT) X(AT_QUIESCING) X(AT_TOLD) X(AT_FLIPPING) \
     X(AT_QUIET) X(AT_WRITING) X(AT_SOURCE) X(AT_FLIPPED) X(AT_DROPPING) X(AT_HOLD) X(AT_GRANTED) X(AT_OPENED) X(AT_CLOSING) \
-    X(AT_PREPARING)
+    X(AT_PREPARING) X(AT_QUANTISING)
 /* clang-format on */
 enum job_point {
 #define JOB_POINT_ENUM(name) JOB_##name,
@@ -72,6 +72,7 @@ struct job_options {
     bool experts;  /* the model has some, which engines move after versions */
     bool prepared; /* the model has what trainers prepare: norms that they hold less 1 */
     bool quant;    /* and engines want codes and scales too */
+    bool cut;      /* which no trainer has whole blocks for: FSDP; with `prepared` and `quant` */
     uint64_t every;
     uint64_t validate_every; /* copies are compared; engines pack nothing then */
     /* One rank's copy of the last norm differs in step JOB_ALTERED_STEP. */
@@ -104,6 +105,8 @@ struct job_options job_options_of_experts_seed(uint64_t seed);
 struct job_options job_options_of_prepared_seed(uint64_t seed);
 /* With `validate_every`, of all the others' kinds; some of them altered. */
 struct job_options job_options_of_replicas_seed(uint64_t seed);
+/* With `cut`; every third one has faults of the server. */
+struct job_options job_options_of_cut_seed(uint64_t seed);
 /* Runs one seed to its end: faults first, then none, until the job is complete. */
 void job_run(const struct job_options *options, struct job_result *result);
 

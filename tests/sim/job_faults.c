@@ -22,6 +22,7 @@ static uint32_t draw_target(struct job *job, enum job_point point)
     case JOB_AT_GRANTED:
     case JOB_AT_PREPARING:
         return (uint32_t)wf_sim_choose(job->sim, JOB_TRAIN);
+    case JOB_AT_QUANTISING:
     case JOB_AT_READ:
     case JOB_AT_DOUBT:
     case JOB_AT_QUIESCING:
@@ -50,7 +51,7 @@ void job_faults_draw(struct job *job)
         }
         fault->point = (enum job_point)wf_sim_choose(job->sim, JOB_AT_PREPARING);
         if (job->options.prepared && wf_sim_choose(job->sim, 3) == 0) {
-            fault->point = JOB_AT_PREPARING;
+            fault->point = job->options.cut ? JOB_AT_QUANTISING : JOB_AT_PREPARING;
         }
         fault->target = draw_target(job, fault->point);
         fault->skip = (uint32_t)wf_sim_choose(job->sim, 3);
@@ -122,6 +123,8 @@ static bool is_at(const struct job *job, const struct job_fault *fault)
         return host->rank->client->planning;
     case JOB_AT_PREPARING:
         return host->rank->sender->prepare_batch.active;
+    case JOB_AT_QUANTISING:
+        return host->rank->receiver->make.batch.active;
     case JOB_AT_HOLD:
         return host->rank->client->state == WF_TRAINER_HOLD && !host->rank->client->granted;
     case JOB_AT_GRANTED:

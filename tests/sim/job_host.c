@@ -20,7 +20,7 @@ uint32_t job_arrived(const struct job_rank *host, uint64_t tensor, uint16_t cont
         memcpy(&bits, &scale, sizeof bits);
         return to->dtype == WF_DTYPE_F8_E4M3 ? code : bits;
     }
-    if (strstr(to->name, "linear_attn.norm.weight") != NULL) {
+    if (strstr(to->name, "linear_attn.norm.weight") != NULL && !host->job->options.cut) {
         uint16_t more;
         value += 1;
         wf_cast_for(WF_DTYPE_F32, WF_DTYPE_BF16, true)(&more, &value, 1);

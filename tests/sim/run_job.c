@@ -1,6 +1,6 @@
 /* run_job.c - runs seeds of the simulated job by hand: `run_job FIRST LAST
  * [trace|bug|calm|server|server-trace|experts|experts-trace|prepared|prepared-trace|replicas|
- * replicas-trace]`.
+ * replicas-trace|cut|cut-trace]`.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +29,9 @@ int main(int argc, char **argv)
         }
         if (argc > 3 && strncmp(argv[3], "replicas", 8) == 0) {
             options = job_options_of_replicas_seed(seed);
+        }
+        if (argc > 3 && strncmp(argv[3], "cut", 3) == 0) {
+            options = job_options_of_cut_seed(seed);
         }
         if (argc > 3 && strstr(argv[3], "trace") != NULL) {
             options.trace = stdout;
