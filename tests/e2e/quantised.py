@@ -79,19 +79,25 @@ def case_cut():
           "sglang:tp=2,quant=deepseek", publish="snapshot")
 
 
-def case_folder():
-    """An engine in fp8 that nobody else can fill is filled from a folder in bf16."""
+def case_filled():
+    """An engine in fp8 is filled from a folder and from a replica in bf16, and from neither where trainers are in f32."""
 
     def kill(_, pid):
         os.kill(pid, signal.SIGKILL)
 
-    with Work(blocks("qwen3-moe")) as work:
-        job = files.write_job(work, infer="vllm:tp=2,quant=vllm")
-        status, report, text = files.held(work, job, "infer:0,before,flipped,3", kill)
-        check(status == 0 and report["ok"], "the job ends well", text[-4000:])
-        fills = [(fill["state"], fill["source"], fill["elements_wrong"]) for fill in report["fills"]]
-        check(fills == [("committed", "folder", 0)], "filled from the folder", report["fills"])
+    def filled(fill, train="megatron:tp=2"):
+        with Work(blocks("qwen3-moe")) as work:
+            job = files.write_job(work, infer="vllm:tp=2,quant=vllm", fill=fill, train=train)
+            return files.held(work, job, "infer:0,before,flipped,3", kill)
+
+    for fill in ("folder", "engine"):
+        status, report, text = filled(fill)
+        check(status == 0 and report["ok"], f"the job ends well with {fill}", text[-4000:])
+        fills = [(fill["state"], fill["source"].split()[0], fill["elements_wrong"]) for fill in report["fills"]]
+        check(fills == [("committed", fill, 0)], f"filled from the {fill}", report["fills"])
         check(report["fills"][0]["elements_checked"] > 10000, "elements were checked", report["fills"])
+    status, report, text = filled("folder", train="megatron:tp=2,dtype=f32")
+    check(status == 1 and "would be others than theirs" in text, "codes of rounded values are refused", text[-3000:])
 
 
 def case_refused():

@@ -154,138 +154,136 @@ Test(job, a_copy_that_differs_is_served_where_none_are_compared)
                       strstr(result.failure, "of model.norm.weight is another's") != NULL;
         cr_expect(served, "seed %llu: %s", (unsigned long long)seed, result.failure);
     }
-    /* Engines are struck while they quantise what they assembled, and rounds end meanwhile. Fills
-     * from a replica have codes, those from the store have none. */
-    Test(job, what_engines_quantise_is_of_the_version)
-    {
-        uint32_t commits = 0, aborts = 0, replicas = 0, stores = 0, quantising = 0;
-        for (uint64_t seed = 1; seed <= CUT_SEEDS; seed++) {
-            struct job_options options = job_options_of_cut_seed(seed);
-            struct job_result result;
-            job_run(&options, &result);
-            cr_assert_str_empty(result.failure, "seed %llu with blocks that are cut: %s",
-                                (unsigned long long)seed, result.failure);
-            commits += result.commits;
-            aborts += result.aborts;
-            replicas += result.replica_fills;
-            stores += result.store_fills;
-            quantising += result.struck_at[JOB_AT_QUANTISING];
-        }
-        cr_expect_gt(commits, CUT_SEEDS);
-        cr_expect_gt(aborts, 0);
-        cr_expect_gt(replicas, 0, "none was filled from a replica");
-        cr_expect_gt(stores, 0, "none was filled from the store");
-        cr_expect_gt(quantising, 0, "no engine was struck while it quantised");
+}
+
+/* Engines are struck while they quantise what they assembled, and rounds end meanwhile. Fills
+ * from a replica have codes, those from the store have none. */
+Test(job, what_engines_quantise_is_of_the_version)
+{
+    uint32_t commits = 0, aborts = 0, replicas = 0, stores = 0, quantising = 0;
+    for (uint64_t seed = 1; seed <= CUT_SEEDS; seed++) {
+        struct job_options options = job_options_of_cut_seed(seed);
+        struct job_result result;
+        job_run(&options, &result);
+        cr_assert_str_empty(result.failure, "seed %llu with blocks that are cut: %s",
+                            (unsigned long long)seed, result.failure);
+        commits += result.commits;
+        aborts += result.aborts;
+        replicas += result.replica_fills;
+        stores += result.store_fills;
+        quantising += result.struck_at[JOB_AT_QUANTISING];
     }
+    cr_expect_gt(commits, CUT_SEEDS);
+    cr_expect_gt(aborts, 0);
+    cr_expect_gt(replicas, 0, "none was filled from a replica");
+    cr_expect_gt(stores, 0, "none was filled from the store");
+    cr_expect_gt(quantising, 0, "no engine was struck while it quantised");
+}
 
-    Test(job, one_seed_gives_one_trace)
-    {
-        for (uint64_t seed = 1; seed <= 2 * TWICE; seed++) {
-            struct job_options options =
-                seed > TWICE ? job_options_of_server_seed(seed) : job_options_of_seed(seed);
-            struct job_result first, second;
-            job_run(&options, &first);
-            job_run(&options, &second);
-            cr_expect_eq(first.trace_hash, second.trace_hash, "seed %llu",
-                         (unsigned long long)seed);
-            cr_expect_eq(first.events, second.events, "seed %llu", (unsigned long long)seed);
-        }
+Test(job, one_seed_gives_one_trace)
+{
+    for (uint64_t seed = 1; seed <= 2 * TWICE; seed++) {
+        struct job_options options =
+            seed > TWICE ? job_options_of_server_seed(seed) : job_options_of_seed(seed);
+        struct job_result first, second;
+        job_run(&options, &first);
+        job_run(&options, &second);
+        cr_expect_eq(first.trace_hash, second.trace_hash, "seed %llu", (unsigned long long)seed);
+        cr_expect_eq(first.events, second.events, "seed %llu", (unsigned long long)seed);
     }
+}
 
-    Test(job, without_faults_every_step_commits)
-    {
-        for (uint64_t seed = 1; seed <= 10; seed++) {
-            struct job_options options = {.seed = seed, .versions = 5};
-            struct job_result result;
-            job_run(&options, &result);
-            cr_expect_str_empty(result.failure, "seed %llu: %s", (unsigned long long)seed,
-                                result.failure);
-            cr_expect_eq(result.commits, result.last_step, "seed %llu: %u commits, last step %llu",
-                         (unsigned long long)seed, result.commits,
-                         (unsigned long long)result.last_step);
-            cr_expect_eq(result.aborts, 0, "seed %llu: %s", (unsigned long long)seed,
-                         result.culprit);
-        }
+Test(job, without_faults_every_step_commits)
+{
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        struct job_options options = {.seed = seed, .versions = 5};
+        struct job_result result;
+        job_run(&options, &result);
+        cr_expect_str_empty(result.failure, "seed %llu: %s", (unsigned long long)seed,
+                            result.failure);
+        cr_expect_eq(result.commits, result.last_step, "seed %llu: %u commits, last step %llu",
+                     (unsigned long long)seed, result.commits,
+                     (unsigned long long)result.last_step);
+        cr_expect_eq(result.aborts, 0, "seed %llu: %s", (unsigned long long)seed, result.culprit);
     }
+}
 
-    /* A checker that never finds anything proves nothing: ranks that flip without the pause. */
-    Test(job, the_planted_bug_is_found)
-    {
-        for (uint64_t seed = 1; seed <= BUG_SEEDS; seed++) {
-            struct job_options options = {.seed = seed, .skip_quiesce = true};
-            struct job_result result;
-            job_run(&options, &result);
-            cr_expect_str_not_empty(result.failure, "seed %llu", (unsigned long long)seed);
-        }
+/* A checker that never finds anything proves nothing: ranks that flip without the pause. */
+Test(job, the_planted_bug_is_found)
+{
+    for (uint64_t seed = 1; seed <= BUG_SEEDS; seed++) {
+        struct job_options options = {.seed = seed, .skip_quiesce = true};
+        struct job_result result;
+        job_run(&options, &result);
+        cr_expect_str_not_empty(result.failure, "seed %llu", (unsigned long long)seed);
     }
+}
 
-    /* Experts of equal content could be swapped unseen. */
-    Test(job, swapped_experts_are_found)
-    {
-        for (uint64_t seed = 1; seed <= BUG_SEEDS; seed++) {
-            struct job_options options = {.seed = seed, .experts = true, .swapped = true};
-            struct job_result result;
-            job_run(&options, &result);
-            cr_expect_not_null(strstr(result.failure, "is another's"), "seed %llu: %s",
-                               (unsigned long long)seed, result.failure);
-        }
+/* Experts of equal content could be swapped unseen. */
+Test(job, swapped_experts_are_found)
+{
+    for (uint64_t seed = 1; seed <= BUG_SEEDS; seed++) {
+        struct job_options options = {.seed = seed, .experts = true, .swapped = true};
+        struct job_result result;
+        job_run(&options, &result);
+        cr_expect_not_null(strstr(result.failure, "is another's"), "seed %llu: %s",
+                           (unsigned long long)seed, result.failure);
     }
+}
 
-    /* Nor does one that looks away for ever once there was a fault: nobody flips, and it is
-     * released.
-     */
-    Test(job, a_release_of_what_nobody_has_is_found_after_faults)
-    {
-        for (uint64_t seed = 1; seed <= BUG_SEEDS; seed++) {
-            struct job_options options = job_options_of_seed(seed);
-            options.faults = options.unseen_flips = true;
-            options.versions = 8;
-            struct job_result result;
-            job_run(&options, &result);
-            cr_expect_not_null(strstr(result.failure, "none ever had"), "seed %llu: %s",
-                               (unsigned long long)seed, result.failure);
-        }
+/* Nor does one that looks away for ever once there was a fault: nobody flips, and it is
+ * released.
+ */
+Test(job, a_release_of_what_nobody_has_is_found_after_faults)
+{
+    for (uint64_t seed = 1; seed <= BUG_SEEDS; seed++) {
+        struct job_options options = job_options_of_seed(seed);
+        options.faults = options.unseen_flips = true;
+        options.versions = 8;
+        struct job_result result;
+        job_run(&options, &result);
+        cr_expect_not_null(strstr(result.failure, "none ever had"), "seed %llu: %s",
+                           (unsigned long long)seed, result.failure);
     }
+}
 
-    typedef struct job_options options_of_seed_t(uint64_t seed);
+typedef struct job_options options_of_seed_t(uint64_t seed);
 
-    /* Seeds that once failed, and why. */
-    static const struct {
-        options_of_seed_t *options_of;
-        uint64_t seed;
-        const char *was;
-    } kept[] = {
-        {job_options_of_replicas_seed, 412, "a rank died before its list of copies was made"},
-        {job_options_of_experts_seed, 22, "a rank kept the tables that an earlier server had told"},
-        {job_options_of_experts_seed, 142,
-         "a repeated list of members was told with a table from after it"},
-        {job_options_of_experts_seed, 25,
-         "a rank began by rule again, in an engine that had moved its experts, and nobody noticed"},
-        {job_options_of_server_seed, 433,
-         "a server on a rebuilt journal refused a rank that had been away during the rebuilding"},
-        {job_options_of_server_seed, 1267,
-         "a server that rebuilt its journal took the lost one's term: old plans passed for new"},
-        {job_options_of_server_seed, 1733,
-         "ranks came back so late that a new server took all of them for gone"},
-        {job_options_of_server_seed, 1815, "as 1267, with a generation"},
-        {job_options_of_seed, 54,
-         "an idle trainer's snapshot was given up before a fill could read it"},
-        {job_options_of_seed, 648,
-         "a repeated PUBLISH ended the hold while another engine still read"},
-        {job_options_of_seed, 947,
-         "a newcomer that waited for the first incarnation's end was cut off for its heartbeat"},
-        {job_options_of_seed, 1132,
-         "a rank was evicted for not resuming before RESUME had been sent"},
-        {job_options_of_seed, 2864, "as 648, after a freeze"},
-    };
+/* Seeds that once failed, and why. */
+static const struct {
+    options_of_seed_t *options_of;
+    uint64_t seed;
+    const char *was;
+} kept[] = {
+    {job_options_of_replicas_seed, 412, "a rank died before its list of copies was made"},
+    {job_options_of_experts_seed, 22, "a rank kept the tables that an earlier server had told"},
+    {job_options_of_experts_seed, 142,
+     "a repeated list of members was told with a table from after it"},
+    {job_options_of_experts_seed, 25,
+     "a rank began by rule again, in an engine that had moved its experts, and nobody noticed"},
+    {job_options_of_server_seed, 433,
+     "a server on a rebuilt journal refused a rank that had been away during the rebuilding"},
+    {job_options_of_server_seed, 1267,
+     "a server that rebuilt its journal took the lost one's term: old plans passed for new"},
+    {job_options_of_server_seed, 1733,
+     "ranks came back so late that a new server took all of them for gone"},
+    {job_options_of_server_seed, 1815, "as 1267, with a generation"},
+    {job_options_of_seed, 54,
+     "an idle trainer's snapshot was given up before a fill could read it"},
+    {job_options_of_seed, 648, "a repeated PUBLISH ended the hold while another engine still read"},
+    {job_options_of_seed, 947,
+     "a newcomer that waited for the first incarnation's end was cut off for its heartbeat"},
+    {job_options_of_seed, 1132, "a rank was evicted for not resuming before RESUME had been sent"},
+    {job_options_of_seed, 2864, "as 648, after a freeze"},
+};
 
-    Test(job, seeds_that_once_failed)
-    {
-        for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
-            struct job_options options = kept[i].options_of(kept[i].seed);
-            struct job_result result;
-            job_run(&options, &result);
-            cr_expect_str_empty(result.failure, "row %zu, seed %llu (%s): %s", i,
-                                (unsigned long long)kept[i].seed, kept[i].was, result.failure);
-        }
+Test(job, seeds_that_once_failed)
+{
+    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
+        struct job_options options = kept[i].options_of(kept[i].seed);
+        struct job_result result;
+        job_run(&options, &result);
+        cr_expect_str_empty(result.failure, "row %zu, seed %llu (%s): %s", i,
+                            (unsigned long long)kept[i].seed, kept[i].was, result.failure);
     }
+}
