@@ -145,18 +145,24 @@ static void order_of(const struct wf_tensor *tensor, uint32_t *order)
     }
 }
 
+/* As wf_build_tensor makes them. */
+static bool is_row_major(const struct wf_tensor *tensor)
+{
+    uint64_t step = 1;
+    for (uint32_t i = tensor->ndim; i-- > 0; step *= tensor->shape[i]) {
+        if (tensor->strides[i] != (int64_t)step) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static struct type type_of(const struct wf_tensor *tensor)
 {
     struct type type = {.dtype = tensor->dtype, .kind = tensor->kind, .ndim = tensor->ndim};
-    bool row_major = true;
     memcpy(type.shape, tensor->shape, tensor->ndim * sizeof type.shape[0]);
-    order_of(tensor, type.order);
-    for (uint32_t i = 0; i < tensor->ndim; i++) {
-        row_major = row_major && type.order[i] == i;
-    }
-    if (row_major) {
-        memset(type.order, 0, sizeof type.order);
-    } else {
+    if (!is_row_major(tensor)) {
+        order_of(tensor, type.order);
         type.order_count = tensor->ndim;
     }
     return type;
