@@ -1,7 +1,9 @@
 /* layout.c - layouts that no table gives, and reading a layout. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "models/copy.h"
+#include "models/engines/engine.h"
 #include "models/layout_private.h"
 
 struct wf_nest wf_layout_nest(const struct wf_layout *layout, uint32_t piece)
@@ -55,4 +57,64 @@ void wf_layout_write_fills(const struct wf_layout *layout, void *const *tensors)
             wf_fill_nest(&nest, tensors[piece->tensor], (uint8_t)piece->value_rule);
         }
     }
+}
+
+/* --- in the parameters of a view ------------------------------------------------------------- */
+
+/* The view's index of each of the job's parameters, or WF_NONE; NULL without memory. */
+static uint32_t *index_view(const struct wf_model *job, const struct wf_model *view)
+{
+    uint32_t *index = malloc(((size_t)job->param_count + 1) * sizeof *index);
+    for (uint32_t i = 0; index && i < job->param_count; i++) {
+        index[i] = WF_NONE;
+    }
+    for (uint32_t i = 0; index && i < view->param_count; i++) {
+        index[wf_model_of_view(job, view, i)] = i;
+    }
+    return index;
+}
+
+static enum wf_status to_view(const struct wf_model *job, const struct wf_model *view,
+                              struct wf_layout *layout, struct wf_error *error)
+{
+    uint32_t *index = index_view(job, view);
+    enum wf_status status =
+        index ? WF_OK : wf_error_set(error, WF_NO_MEMORY, "no memory for an inventory");
+    for (uint32_t i = 0; i < layout->piece_count && status == WF_OK; i++) {
+        struct wf_piece *piece = &layout->pieces[i];
+        if (piece->kind != WF_PIECE_DATA) {
+            continue;
+        }
+        if (index[piece->param] == WF_NONE) {
+            status =
+                wf_error_set(error, WF_UNSUPPORTED,
+                             "%s holds %s beside parameters of the same job that stand for "
+                             "it, or the other way about",
+                             layout->tensors[piece->tensor].name, job->params[piece->param].name);
+        }
+        piece->param = index[piece->param];
+    }
+    free(index);
+    return status;
+}
+
+enum wf_status wf_layout_derive_view(const struct wf_model *job, const struct wf_recipe *recipe,
+                                     uint32_t rank, struct wf_layout **layout_out,
+                                     struct wf_error *error)
+{
+    const struct wf_model *view = wf_model_view(job, recipe);
+    if (!recipe->engine->layout) {
+        return wf_layout_derive(view, recipe, rank, layout_out, error);
+    }
+    struct wf_layout *layout = NULL;
+    enum wf_status status = wf_layout_derive(job, recipe, rank, &layout, error);
+    if (status == WF_OK) {
+        status = to_view(job, view, layout, error);
+    }
+    if (status != WF_OK) {
+        wf_layout_free(layout);
+        return status;
+    }
+    *layout_out = layout;
+    return WF_OK;
 }

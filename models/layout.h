@@ -61,6 +61,13 @@ enum wf_status wf_layout_derive(const struct wf_model *model, const struct wf_re
                                 struct wf_error *error);
 void wf_layout_free(struct wf_layout *layout);
 
+/* As wf_layout_derive, but its pieces' parameters are those of the view that the recipe's ranks
+ * have (models/variant.h), for who knows nothing of the job. UNSUPPORTED names a parameter of a
+ * manifest that the view has not. */
+enum wf_status wf_layout_derive_view(const struct wf_model *job, const struct wf_recipe *recipe,
+                                     uint32_t rank, struct wf_layout **layout_out,
+                                     struct wf_error *error);
+
 /* A piece as a nest (its form expanded; elem_bytes from its tensor). */
 struct wf_nest wf_layout_nest(const struct wf_layout *layout, uint32_t piece);
 /* A tensor's pieces: [*first_out, *end_out), all of them beside each other. */

@@ -57,8 +57,8 @@ static enum wf_status find(const struct wf_model *model, const struct wf_recipe 
                ? WF_OK
                : wf_error_set(error, WF_UNSUPPORTED,
                               "no manifest was read for rank %" PRIu32
-                              " of %s: weft layout, plan, run and compare read them, and compare "
-                              "and dump only those without quant",
+                              " of %s: weft layout, plan, run, compare and dump read them, as "
+                              "groups of a job",
                               rank, recipe->layout);
 }
 

@@ -107,6 +107,14 @@ def case_compared():
             shutil.copy(work.path(f"rank-{rank}.manifest"), work.path("dump"))
         done = weft("compare", work.model, work.path("dump"))
         check(done.returncode == 1 and "matrices swapped" in done.stdout, "gate and up said the other way about", done.stdout)
+        spell(work, BLOCKS, "vllm:tp=2,quant=vllm", "codes")
+        with Work(BLOCKS) as other:
+            done = weft("dump", other.model, "--spec", "manifest:files=" + work.path("codes-%d.manifest") + ",ranks=2,quant=vllm",
+                        "--out", work.path("codes"))
+            check(done.returncode == 0, "a dump of codes and scales", done.stderr)
+            weft("dump", other.model, "--spec", "sglang:tp=1,quant=vllm", "--out", work.path("sglang"))
+            done = weft("compare", work.path("codes"), work.path("sglang"))
+            check(done.returncode == 0 and "quant=vllm, 2 ranks" in done.stdout, "is another engine's", done.stdout + done.stderr)
         os.unlink(work.path("dump/rank-1.manifest"))
         done = weft("compare", work.model, work.path("dump"))
         check(done.returncode == 1 and "rank-1.manifest" in done.stdout + done.stderr, "a missing one is named",

@@ -327,8 +327,11 @@ static enum wf_status write_manifest(struct writer *w, const char *folder, uint3
         return WF_OK;
     }
     snprintf(path, sizeof path, "%s/rank-%" PRIu32 ".manifest", folder, rank);
-    enum wf_status status = wf_manifest_write(w->model, w->layout, &bytes, &len, w->error);
+    struct wf_layout *layout = NULL; /* in the job's parameters */
+    enum wf_status status = wf_layout_derive(w->job, &w->recipe, rank, &layout, w->error);
+    status = status == WF_OK ? wf_manifest_write(w->job, layout, &bytes, &len, w->error) : status;
     status = status == WF_OK ? wf_atomic_write_file(path, bytes, len, w->error) : status;
+    wf_layout_free(layout);
     free(bytes);
     return status;
 }
@@ -337,7 +340,7 @@ static enum wf_status write_rank(struct writer *w, const char *folder, uint32_t 
 {
     char path[PATH_ROOM];
     struct wf_layout *layout = NULL;
-    enum wf_status status = wf_layout_derive(w->model, &w->recipe, rank, &layout, w->error);
+    enum wf_status status = wf_layout_derive_view(w->job, &w->recipe, rank, &layout, w->error);
     if (status != WF_OK) {
         return status;
     }
@@ -422,7 +425,7 @@ static enum wf_status read_spec(struct writer *w, const char *spec)
         status = wf_manifest_files_load(recipes, 1, NULL, w->job, w->error);
     }
     if (status == WF_OK) {
-        status = wf_recipe_parse(spec, w->model, &w->recipe, w->error);
+        status = wf_recipe_parse(spec, w->job, &w->recipe, w->error);
     }
     return status;
 }

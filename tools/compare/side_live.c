@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/engines/engine.h"
 #include "models/prepare.h"
 #include "models/variant.h"
 #include "tools/compare/side_private.h"
@@ -138,8 +137,8 @@ static enum wf_status derive(const struct wf_side_live *o, struct wf_compare_sid
                               "version of weft",
                               who);
     }
-    return status == WF_OK ? wf_layout_derive(side->model, &recipe, (uint32_t)peer->group_rank,
-                                              layout_out, error)
+    return status == WF_OK ? wf_layout_derive_view(side->owned, &recipe, (uint32_t)peer->group_rank,
+                                                   layout_out, error)
                            : status;
 }
 
@@ -249,8 +248,7 @@ static enum wf_status open_ranks(const struct wf_side_live *o, struct wf_compare
     status = status == WF_OK ? wf_recipe_parse(group->spec, side->owned, &recipe, error) : status;
     if (status == WF_OK) {
         wf_recipe_format(&recipe, side->spec);
-        bool spelled = recipe.engine == &wf_engine_manifest; /* in the job's own parameters */
-        side->model = spelled ? side->owned : wf_model_view(side->owned, &recipe);
+        side->model = wf_model_view(side->owned, &recipe);
         status = connect_all(o, side, peers, count, &recipe, ranks, error);
     }
     status = status == WF_OK ? wf_live_begin(o->live, &side->version, error) : status;

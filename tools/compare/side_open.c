@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "models/engines/engine.h"
 #include "models/variant.h"
 #include "tools/compare/side_private.h"
 #include "tools/files/checkpoint.h"
@@ -132,12 +131,6 @@ static enum wf_status take_model(struct wf_compare_side *side, const struct wf_m
     const struct wf_recipe *recipes[] = {&alone};
     enum wf_status status = wf_recipe_parse(side->spec, NULL, &alone, &why);
     status = status == WF_OK ? wf_model_for_job(config, recipes, 1, &side->owned, &why) : status;
-    if (status == WF_OK && alone.engine == &wf_engine_manifest && side->owned->variants != NULL) {
-        status = wf_error_set(&why, WF_UNSUPPORTED,
-                              "%s: the manifests of a job with codes are not read as a dump's: "
-                              "expected a group without quant",
-                              side->spec);
-    }
     snprintf(beside, sizeof beside, "%s/recipe.json", side->path);
     status =
         status == WF_OK ? wf_manifest_files_load(recipes, 1, beside, side->owned, &why) : status;
@@ -173,7 +166,7 @@ static enum wf_status derive_all(struct wf_compare_side *side, const struct wf_r
     for (uint32_t i = 0; i < side->rank_count; i++) {
         struct wf_error why;
         enum wf_status status =
-            wf_layout_derive(side->model, recipe, i, &side->ranks[i].layout, &why);
+            wf_layout_derive_view(side->owned, recipe, i, &side->ranks[i].layout, &why);
         if (status == WF_NO_MEMORY) {
             return wf_error_set(error, status, "%s", why.text);
         }
