@@ -335,7 +335,7 @@ static void print_page(struct page *page)
         "`build/tests/layouts/print_models`; the test `layouts/models_documented` compares it.\n\n"
         "* **2**: layouts that the framework itself made with this feature, in so many executed\n"
         "  cases of the model type (tests/golden/real), are reproduced element by element\n"
-        "  (`tools/layout_check`).\n"
+        "  (`tests/tools/test_layout_check.c`).\n"
         "* yes: small configs derive on all ranks here, and numbered elements arrive through real\n"
         "  plans (`layouts/pairs`, fp8 in `layouts/quantised`); the rules stand in the tables with "
         "their sources.\n"
