@@ -52,6 +52,7 @@ void wf_agreed_release(struct wf_agreed *agreed)
     if (agreed == NULL || --agreed->references > 0) {
         return;
     }
+    wf_cast_memory_release(agreed->cast_memory);
     wf_plan_free(agreed->plan);
     wf_assemble_free(agreed->assemble);
     for (uint32_t i = 0; i < agreed->owned_count; i++) {

@@ -27,6 +27,7 @@
 #ifndef WEFT_ACTORS_LOCAL_H
 #define WEFT_ACTORS_LOCAL_H
 
+#include "actors/cast_memory.h"
 #include "actors/messages.h"
 #include "actors/placement.h"
 #include "actors/plan.h"
@@ -74,6 +75,7 @@ struct wf_agreed {
     struct wf_tables tables;  /* of the engines that have one */
     struct wf_layout **owned; /* freed with it; both arrays are malloc'd */
     uint32_t owned_count;
+    struct wf_cast_memory *cast_memory; /* train: for what this rank casts by `plan`; or NULL */
     uint32_t train_ranks, infer_ranks;
     uint64_t build_ns;
 };

@@ -265,6 +265,9 @@ static void on_planned(struct wf_meta_client *client, const struct wf_local_msg 
         planned->egress_ranks = plan->egress_ranks;
         planned->ingress_max = plan->ingress_max;
         planned->build_ns = local->agreed->build_ns;
+        planned->cast_made_bytes = plan->cast_made_bytes;
+        planned->cast_once_bytes = plan->cast_once_bytes;
+        planned->cast_moving_bytes = plan->cast_moving_bytes;
     }
     wf_client_send(client, WF_FRAME_planned, planned);
     start_planning(client);

@@ -23,7 +23,10 @@ void wf_server_report_plan(struct wf_meta_server *server)
                                             .bytes_moved = planned->bytes_moved,
                                             .egress_max = planned->egress_max,
                                             .egress_ranks = planned->egress_ranks,
-                                            .ingress_max = planned->ingress_max};
+                                            .ingress_max = planned->ingress_max,
+                                            .cast_made_bytes = planned->cast_made_bytes,
+                                            .cast_once_bytes = planned->cast_once_bytes,
+                                            .cast_moving_bytes = planned->cast_moving_bytes};
     for (uint32_t i = 0; i < server->rank_count; i++) {
         report->build_ns = larger(report->build_ns, server->ranks[i].planned.build_ns);
     }

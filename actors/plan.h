@@ -83,8 +83,8 @@ struct wf_plan {
     uint32_t class_count;
     const struct wf_plan_cast *casts; /* by (src_rank, tensor, dtype); actors/plan_casts.h */
     uint32_t cast_count;
-    /* Target bytes, repeats included, of ops that narrow: what is cast once at the origin and read
-     * from there, and what is cast while it moves. */
+    uint64_t cast_made_bytes; /* that train ranks cast once */
+    /* Of ops that narrow, target bytes, repeats included: read from there; cast while they move. */
     uint64_t cast_once_bytes, cast_moving_bytes;
     void *memory;
     uint32_t references;  /* wf_plan_free drops one; any thread */

@@ -47,6 +47,11 @@ static bool grow(struct chooser *chooser, void *array, uint32_t count, uint32_t 
     return grown != NULL;
 }
 
+static uint64_t aligned(uint64_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
 static bool narrows(enum wf_dtype from, enum wf_dtype to)
 {
     return wf_dtype_bytes(to) < wf_dtype_bytes(from);
@@ -153,7 +158,7 @@ static bool is_worth_it(struct wanted *wanted)
     cast->elements = wanted->end - cast->first;
     cast->saved = wanted->read > cast->elements ? wanted->read - cast->elements : 0;
     uint64_t bytes = cast->elements * wf_dtype_bytes(cast->to);
-    wanted->bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    wanted->bytes = aligned(bytes);
     wanted->worth = cast->saved * WORTH_PARTS / bytes;
     return 2 * cast->saved >= cast->elements;
 }
@@ -164,7 +169,7 @@ static uint64_t budget(const struct chooser *chooser, const struct wf_layout *sr
     uint64_t left = chooser->input->policy.cast_bytes_max;
     for (uint32_t t = 0; t < src->tensor_count; t++) {
         uint64_t bytes = src->tensors[t].bytes;
-        bytes = wf_prepare_is_made(&src->tensors[t]) ? (bytes + ALIGN - 1) / ALIGN * ALIGN : 0;
+        bytes = wf_prepare_is_made(&src->tensors[t]) ? aligned(bytes) : 0;
         left = left > bytes ? left - bytes : 0;
     }
     return left;
@@ -237,7 +242,10 @@ static uint32_t count_train(const struct wf_plan_input *input)
 void wf_plan_count_casts(const struct wf_plan_input *input, struct wf_plan *plan)
 {
     uint32_t train = count_train(input);
-    plan->cast_once_bytes = plan->cast_moving_bytes = 0;
+    plan->cast_made_bytes = plan->cast_once_bytes = plan->cast_moving_bytes = 0;
+    for (uint32_t c = 0; c < plan->cast_count; c++) {
+        plan->cast_made_bytes += plan->casts[c].elements * wf_dtype_bytes(plan->casts[c].to);
+    }
     for (uint32_t e = 0; e < plan->edge_count; e++) {
         const struct wf_edge *edge = &plan->edges[e];
         const struct wf_layout *src = input->members[edge->src_rank].layout;
@@ -312,6 +320,15 @@ uint32_t wf_plan_casts_of(const struct wf_plan *plan, uint32_t src_rank,
     }
     *first_out = plan->cast_count > 0 ? plan->casts + first : NULL;
     return end - first;
+}
+
+uint64_t wf_plan_cast_bytes(const struct wf_plan_cast *casts, uint32_t count)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        bytes += aligned(casts[i].elements * wf_dtype_bytes(casts[i].to));
+    }
+    return bytes;
 }
 
 const struct wf_plan_cast *wf_plan_cast_read(const struct wf_plan *plan,

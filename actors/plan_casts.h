@@ -37,6 +37,9 @@ struct wf_plan_cast {
 /* A rank's casts; gives how many. */
 uint32_t wf_plan_casts_of(const struct wf_plan *plan, uint32_t src_rank,
                           const struct wf_plan_cast **first_out);
+/* Bytes of the first `count` of a rank's casts, one behind the other at multiples of 64: where the
+ * next one lies. */
+uint64_t wf_plan_cast_bytes(const struct wf_plan_cast *casts, uint32_t count);
 /* What an op of the edge (between ranks with these layouts) reads, if that is a cast tensor:
  * *read_out is the op with its number and the box in it. Else NULL, and nothing is written.
  * `read_out` may be NULL. */

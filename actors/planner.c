@@ -16,6 +16,7 @@ struct wf_planner {
     struct wf_local_msg *next; /* newest that came while busy */
     struct wf_agreed *agreed;
     struct wf_plan *base; /* the newest plan by rule, proven: the next one may be made from it */
+    struct wf_cast_memory *cast_memory; /* the newest: the next plan may do with it */
     uint64_t started_ns;
     enum wf_status status;
     struct wf_error error;
@@ -139,6 +140,18 @@ static enum wf_status plan_job(struct wf_planner *planner, const struct wf_plan_
                   : status;
 }
 
+/* Memory is claimed here, where it holds nobody up, and so that the lack of it is told as any other
+ * failure to plan. */
+static enum wf_status claim_casts(struct wf_planner *planner)
+{
+    const struct wf_rank *rank = planner->rank;
+    bool snapshots = rank->options.publish == WF_PUBLISH_SNAPSHOT;
+    return wf_cast_memory_claim(planner->agreed->plan, rank->options.rank,
+                                wf_rank_source(rank)->tensor_count, snapshots ? WF_CAST_SLOTS : 1,
+                                &planner->cast_memory, &planner->agreed->cast_memory,
+                                &planner->error);
+}
+
 static enum wf_status plan_fill(struct wf_planner *planner, const struct wf_plan_input *input)
 {
     struct wf_agreed *agreed = planner->agreed;
@@ -178,7 +191,13 @@ static enum wf_status plan(struct wf_planner *planner)
     struct wf_plan_input input = {.model = planner->rank->options.model,
                                   .members = members,
                                   .member_count = list->peers_count};
+    if (!planner->fill) { /* whoever fills holds what engines want already */
+        input.policy = planner->rank->options.policy;
+    }
     status = planner->fill ? plan_fill(planner, &input) : plan_job(planner, &input);
+    if (status == WF_OK && !planner->fill && planner->rank->options.side == WF_TRAIN) {
+        status = claim_casts(planner);
+    }
     free(members);
     return status;
 }
@@ -299,5 +318,6 @@ void wf_planner_free(struct wf_planner *planner)
     wf_actor_close(&planner->actor);
     wf_actor_fini(&planner->actor);
     wf_plan_free(planner->base);
+    wf_cast_memory_release(planner->cast_memory);
     free(planner);
 }

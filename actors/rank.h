@@ -147,6 +147,7 @@ struct wf_rank_options {
     uint64_t staging_bytes_max;             /* infer; 0: as much as the weights need */
     uint64_t prepared_bytes_max;            /* train; what it prepares (models/prepare.h), of all
                                                slots together; 0: as much as that needs */
+    struct wf_plan_policy policy;           /* the same in all ranks of a job */
     struct wf_transport *const *transports; /* borrows until free; in order of preference */
     uint32_t transport_count;               /* 1 to WF_TRANSPORTS_MAX, of different names */
     uint32_t capacity_jobs;                 /* digests and flips at a time; 0: 1 */

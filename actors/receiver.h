@@ -82,6 +82,9 @@ struct receiver_source {
     struct wf_el_peer peer;         /* copied from the plan's members */
     const struct wf_layout *layout; /* borrows from the plan */
     const struct wf_edge *edge;
+    const struct wf_plan_cast *casts; /* of the source, in that plan: tensors behind its layout's */
+    uint32_t cast_count;
+    struct wf_op *reads;  /* the edge's ops, from there what is cast there; NULL: the edge's own */
     struct wf_hash input; /* of the plan that the connection agreed on */
     enum source_state state;
     uint64_t conn;

@@ -21,6 +21,26 @@ static struct receiver_source *take_old(struct wf_receiver *receiver, const stru
     return NULL;
 }
 
+/* What is cast at the source is read from there; the plan's ops are about what it was cast from. */
+static void set_reads(struct receiver_source *source, const struct wf_plan *plan,
+                      const struct wf_layout *dst)
+{
+    const struct wf_edge *edge = source->edge;
+    free(source->reads);
+    source->reads = NULL;
+    source->cast_count = wf_plan_casts_of(plan, edge->src_rank, &source->casts);
+    if (source->cast_count == 0) {
+        return;
+    }
+    source->reads = calloc(edge->op_count + 1ull, sizeof *source->reads);
+    WF_ASSERT(source->reads != NULL);
+    for (uint32_t i = 0; i < edge->op_count; i++) {
+        source->reads[i] = edge->ops[i];
+        wf_plan_cast_read(plan, source->layout, dst, edge->src_rank, &edge->ops[i],
+                          &source->reads[i]);
+    }
+}
+
 static struct receiver_source *make_source(struct wf_receiver *receiver,
                                            const struct wf_agreed *agreed,
                                            const struct wf_edge *edge)
@@ -35,10 +55,11 @@ static struct receiver_source *make_source(struct wf_receiver *receiver,
     source->edge = edge;
     source->input = input;
     source->layout = agreed->layouts[edge->src_rank];
+    const struct wf_layout *dst = agreed->layouts[agreed->train_ranks + edge->dst_rank];
+    set_reads(source, agreed->plan, dst);
     wf_digests_free(source->digests);
-    enum wf_status status = wf_digests_new(edge->ops, edge->op_count, source->layout,
-                                           agreed->layouts[agreed->train_ranks + edge->dst_rank],
-                                           &source->digests, NULL);
+    enum wf_status status =
+        wf_digests_new(edge->ops, edge->op_count, source->layout, dst, &source->digests, NULL);
     WF_ASSERT(status == WF_OK);
     return source;
 }

@@ -118,7 +118,7 @@ static void start_read(struct receiver_source *source)
     struct wf_receiver *receiver = source->receiver;
     struct receiver_slot *slot = &source->slots[source->slot];
     struct wf_read *read = &source->read;
-    read->ops = source->edge->ops;
+    read->ops = source->reads != NULL ? source->reads : source->edge->ops;
     read->op_count = source->edge->op_count;
     read->src = slot->src;
     read->src_count = slot->place_count;

@@ -220,7 +220,8 @@ static enum wf_status take_places(struct receiver_source *source,
                                   const struct wf_frame_peer_places *frame, struct wf_error *error)
 {
     struct receiver_slot *slot = &source->slots[frame->slot];
-    uint32_t expected = source->layout->tensor_count, sent = slot->place_count;
+    uint32_t expected = source->layout->tensor_count + source->cast_count;
+    uint32_t sent = slot->place_count;
     if (slot->placed || frame->first != sent) {
         return wf_error_set(error, WF_PROTOCOL,
                             "sent the places of its slot %llu twice or out of turn: those from "
@@ -257,6 +258,20 @@ static enum wf_status take_places(struct receiver_source *source,
     return WF_OK;
 }
 
+/* Of the source's layout, or behind that one that it casts. */
+static struct wf_tensor tensor_of(const struct receiver_source *source, uint32_t index)
+{
+    const struct wf_layout *layout = source->layout;
+    if (index < layout->tensor_count) {
+        return layout->tensors[index];
+    }
+    const struct wf_plan_cast *cast = &source->casts[index - layout->tensor_count];
+    return (struct wf_tensor){.name = layout->tensors[cast->tensor].name,
+                              .dtype = cast->to,
+                              .bytes = cast->elements * wf_dtype_bytes(cast->to),
+                              .kind = WF_TENSOR_WEIGHTS};
+}
+
 static enum wf_status resolve(const struct receiver_source *source, struct receiver_slot *slot,
                               struct wf_error *error)
 {
@@ -266,27 +281,27 @@ static enum wf_status resolve(const struct receiver_source *source, struct recei
     }
     for (uint32_t i = 0; i < slot->place_count; i++) {
         const struct wf_el_place *place = &slot->places[i];
-        const struct wf_tensor *tensor = &source->layout->tensors[i];
-        if (tensor->kind != WF_TENSOR_WEIGHTS && place->len_bytes == 0) {
+        const struct wf_tensor tensor = tensor_of(source, i);
+        if (tensor.kind != WF_TENSOR_WEIGHTS && place->len_bytes == 0) {
             continue; /* not listed by its host, and never read */
         }
         uint64_t len =
             place->region < slot->remote_count ? slot->remotes[place->region]->len_bytes : 0;
-        if (place->len_bytes != tensor->bytes || place->offset > len ||
+        if (place->len_bytes != tensor.bytes || place->offset > len ||
             place->len_bytes > len - place->offset) {
             free(src);
             return wf_error_set(error, WF_PROTOCOL,
                                 "placed tensor %s at byte %llu (%llu bytes) of region %llu; "
                                 "expected %llu bytes inside it",
-                                tensor->name, (unsigned long long)place->offset,
+                                tensor.name, (unsigned long long)place->offset,
                                 (unsigned long long)place->len_bytes,
                                 (unsigned long long)place->region,
-                                (unsigned long long)tensor->bytes);
+                                (unsigned long long)tensor.bytes);
         }
         src[i] = (struct wf_read_source){.remote = slot->remotes[place->region],
                                          .offset = place->offset,
                                          .len_bytes = place->len_bytes,
-                                         .dtype = tensor->dtype};
+                                         .dtype = tensor.dtype};
     }
     slot->src = src;
     return WF_OK;
@@ -501,5 +516,6 @@ void receiver_source_free(struct receiver_source *source)
     orphan_imports(source);
     receiver_source_release(source);
     wf_digests_free(source->digests);
+    free(source->reads);
     free(source);
 }

@@ -16,10 +16,12 @@ bool sender_is_working(const struct wf_sender *sender)
 
 static void adopt(struct wf_sender *sender)
 {
-    wf_agreed_release(sender->agreed);
+    struct wf_agreed *before = sender->agreed;
     sender->agreed = sender->next_agreed;
     sender->next_agreed = NULL;
     sender->has_next = false;
+    sender_casts_plan(sender);
+    wf_agreed_release(before);
     sender_digest_plan(sender);
     sender_prepare_plan(sender);
     sender->restart = true;
@@ -79,7 +81,8 @@ static void take_grant(struct wf_sender *sender, const struct wf_local_msg *msg)
             sender->has_next = true;
         }
         sender->granted = true;
-        sender->prepared = sender->rank->prepare == NULL; /* else not before the work begins */
+        sender->prepared = sender->rank->prepare == NULL && sender->cast_count == 0 &&
+                           !sender->has_next; /* else not before the work begins */
         sender->digested = false;
         sender->restart = true;
         sender->prepare_ns = 0;
@@ -280,6 +283,7 @@ void wf_sender_free(struct wf_sender *sender)
     wf_actor_close(&sender->actor);
     wf_actor_fini(&sender->actor);
     sender_slots_fini(sender);
+    sender_casts_fini(sender);
     sender_prepare_fini(sender);
     sender_digest_fini(sender);
     sender_replicas_fini(sender);

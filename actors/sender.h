@@ -1,9 +1,10 @@
 /* sender.h - what the files of the Sender share. Private to actors/sender*.c.
  *
  * The Sender serves readers of this rank's memory: a train rank's for all, an infer rank's for
- * fills of other engines. It never writes anything but its own snapshot slots and prepared tensors
- * (models/prepare.h), which it makes after GRANT and before it answers readers, once a version and
- * slot. A reader's connection goes through
+ * fills of other engines. It never writes anything but its own snapshot slots, prepared tensors
+ * (models/prepare.h) and what the plan has it cast once (actors/plan_casts.h); the latter two it
+ * makes after GRANT and before it answers readers, once a version and slot. A reader's connection
+ * goes through
  *
  *   CHALLENGED --peer_hello--> WAITING (no plan yet that knows this incarnation of the reader)
  *              --plan fits---> AGREED: places and regions were sent; requests are answered
@@ -76,13 +77,16 @@ struct sender_offer {
 struct sender_slot {
     struct wf_region memory; /* own: snapshot, and what is prepared; zeroed where neither is */
     struct wf_region *list;  /* hold: the trainer's regions, then `memory`; NULL without that */
-    const struct wf_region *regions;
-    uint32_t region_count; /* 0: the slot does not exist */
+    const struct wf_region *own_regions; /* without what is cast */
+    uint32_t own_count;                  /* 0: the slot does not exist */
+    struct wf_region *list_with_casts;   /* own_regions and that; NULL: the plan casts nothing */
+    const struct wf_region *regions;     /* which of both readers are told */
+    uint32_t region_count;
     /* By the rank's transports; `bare`: for readers that no descriptor can reach. */
     struct sender_offer offers[WF_TRANSPORTS_MAX], bare[WF_TRANSPORTS_MAX];
-    struct wf_el_place *places; /* by tensor of the source layout */
+    struct wf_el_place *places; /* by tensor of the source layout, then by what is cast */
     void **tensors;             /* by the same: where they are here */
-    struct wf_version made_of;  /* of which items of `prepare` were run */
+    struct wf_version made_of;  /* of which items were run: what is prepared, then casts */
     uint8_t *made;              /* by item: was it? Jobs write their own items' */
 };
 
@@ -129,10 +133,14 @@ struct wf_sender {
     uint64_t worked_slot; /* that the jobs of the round work on */
     bool restart;         /* work is wanted for another round than that which is being done */
 
+    const struct wf_plan_cast *casts;   /* of this rank, in agreed->plan */
+    struct wf_cast_memory *cast_memory; /* NULL: there are none; holds */
+    uint32_t cast_count, *cast_first;   /* by cast: its first item, then the total */
+
     struct wf_batch prepare_batch;
     uint8_t *scratch;        /* of each lane of the batch, one behind the other */
     uint32_t *needed, *todo; /* items: that the plan's ops read; that the batch runs */
-    uint32_t needed_count, todo_count;
+    uint32_t item_count, needed_count, todo_count;
     uint64_t prepare_start_ns, prepare_ns; /* of the round's grant: it counts as transfer */
 
     struct sender_digests *sets;
@@ -184,6 +192,8 @@ enum wf_status sender_slots_init(struct wf_sender *sender, struct wf_error *erro
 void sender_slots_fini(struct wf_sender *sender);
 void sender_slots_snapshot(struct wf_sender *sender, struct wf_local_msg *request); /* takes it */
 void sender_slots_copied(struct wf_sender *sender);
+/* Takes back what was offered of the slot. */
+void sender_slots_withdraw(struct wf_sender *sender, struct sender_slot *slot);
 /* A digest ended: a snapshot that waited for it begins. */
 void sender_slots_continue(struct wf_sender *sender);
 
@@ -200,6 +210,13 @@ void sender_prepare_plan(struct wf_sender *sender); /* a new plan was adopted */
 bool sender_prepare_start(struct wf_sender *sender);
 void sender_prepare_ended(struct wf_sender *sender); /* the batch ended */
 void sender_prepare_fini(struct wf_sender *sender);
+
+/* sender_casts.c: what the plan has cast once; its places, and the items of that work. */
+void sender_casts_plan(struct wf_sender *sender); /* a new plan was adopted, or there is none */
+uint32_t sender_casts_items(const struct wf_sender *sender);
+/* `tensors`: of a slot. Pool thread. */
+void sender_casts_run(const struct wf_sender *sender, void *const *tensors, uint32_t item);
+void sender_casts_fini(struct wf_sender *sender);
 
 /* sender_digest.c: the digests of the round. */
 void sender_digest_init(struct wf_sender *sender);

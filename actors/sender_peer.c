@@ -244,6 +244,7 @@ static bool send_places(struct sender_peer *peer, uint64_t index)
 {
     const struct sender_slot *slot = &peer->sender->slots[index];
     uint32_t count = wf_rank_source(peer->sender->rank)->tensor_count, first = 0;
+    count += peer->state == PEER_AGREED ? peer->sender->cast_count : 0; /* others know no plan */
     bool open = true;
     do {
         uint32_t left = count - first;

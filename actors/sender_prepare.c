@@ -1,19 +1,33 @@
-/* sender_prepare.c - runs what models/prepare.h makes of the weights, once a version and slot. */
+/* sender_prepare.c - runs what is made of the weights before readers read, once a version and slot:
+ * first what models/prepare.h prepares, then what the plan has cast. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "actors/sender.h"
 #include "runtime/trace.h"
 
+/* Items of models/prepare.h; those of casts are behind them. */
+static uint32_t prepared_items(const struct wf_sender *sender)
+{
+    const struct wf_prepare *prepare = sender->rank->prepare;
+    return prepare != NULL ? wf_prepare_item_count(prepare) : 0;
+}
+
 /* Pool thread. */
 static void run_items(struct wf_batch *batch, unsigned lane, uint64_t first, uint64_t count)
 {
     struct wf_sender *sender = WF_CONTAINER(batch, struct wf_sender, prepare_batch);
     struct sender_slot *slot = &sender->slots[sender->worked_slot];
-    uint8_t *scratch = sender->scratch + lane * wf_prepare_scratch_bytes(sender->rank->prepare);
+    uint32_t prepared = prepared_items(sender);
     for (uint64_t i = first; i < first + count; i++) {
         uint32_t item = sender->todo[i];
-        wf_prepare_run(sender->rank->prepare, item, slot->tensors, scratch);
+        if (item < prepared) {
+            const struct wf_prepare *prepare = sender->rank->prepare;
+            wf_prepare_run(prepare, item, slot->tensors,
+                           sender->scratch + lane * wf_prepare_scratch_bytes(prepare));
+        } else {
+            sender_casts_run(sender, slot->tensors, item - prepared);
+        }
         slot->made[item] = 1;
     }
 }
@@ -26,20 +40,10 @@ enum wf_status sender_prepare_init(struct wf_sender *sender, struct wf_error *er
     if (prepare == NULL) {
         return WF_OK;
     }
-    size_t items = (size_t)wf_prepare_item_count(prepare) + 1;
-    bool good = true;
-    for (int i = 0; i < SENDER_SLOTS; i++) {
-        sender->slots[i].made = calloc(items, 1);
-        good = good && sender->slots[i].made != NULL;
-    }
-    sender->needed = calloc(items, sizeof *sender->needed);
-    sender->todo = calloc(items, sizeof *sender->todo);
     size_t scratch = (size_t)wf_prepare_scratch_bytes(prepare);
     sender->scratch = calloc(wf_batch_lanes(&sender->prepare_batch), scratch + 1);
-    if (!good || sender->scratch == NULL || sender->needed == NULL || sender->todo == NULL) {
-        return wf_error_set(error, WF_NO_MEMORY, "no memory for the sender's tables");
-    }
-    return WF_OK;
+    return sender->scratch != NULL ? WF_OK
+                                   : wf_error_set(error, WF_NO_MEMORY, "no memory to prepare in");
 }
 
 /* Which tensors of the source layout some op of this rank's edges reads. */
@@ -59,15 +63,38 @@ static uint8_t *find_read(const struct wf_sender *sender)
     return read;
 }
 
+/* A bounded number of small allocations at start: without them the rank cannot serve at all. Casts
+ * may lie elsewhere now: nothing is made. */
+static void make_tables(struct wf_sender *sender, size_t items)
+{
+    bool good = true;
+    for (int i = 0; i < SENDER_SLOTS; i++) {
+        free(sender->slots[i].made);
+        sender->slots[i].made = calloc(items + 1, 1);
+        sender->slots[i].made_of = (struct wf_version){0};
+        good = good && sender->slots[i].made != NULL;
+    }
+    free(sender->needed);
+    free(sender->todo);
+    sender->needed = calloc(items + 1, sizeof *sender->needed);
+    sender->todo = calloc(items + 1, sizeof *sender->todo);
+    WF_ASSERT(good && sender->needed != NULL && sender->todo != NULL);
+}
+
 void sender_prepare_plan(struct wf_sender *sender)
 {
     const struct wf_prepare *prepare = sender->rank->prepare;
+    uint32_t prepared = prepared_items(sender), items = prepared + sender_casts_items(sender);
     sender->needed_count = 0;
-    if (prepare == NULL || sender->agreed == NULL) {
+    if (items != sender->item_count || sender->cast_count > 0) {
+        make_tables(sender, items);
+        sender->item_count = items;
+    }
+    if (items == 0 || sender->agreed == NULL) {
         return;
     }
     uint8_t *read = find_read(sender);
-    for (uint32_t item = 0; item < wf_prepare_item_count(prepare); item++) {
+    for (uint32_t item = 0; item < prepared; item++) {
         uint32_t first, end;
         wf_prepare_item_tensors(prepare, item, &first, &end);
         if (memchr(read + first, 1, end - first) != NULL) {
@@ -75,6 +102,9 @@ void sender_prepare_plan(struct wf_sender *sender)
         }
     }
     free(read);
+    for (uint32_t item = prepared; item < items; item++) {
+        sender->needed[sender->needed_count++] = item;
+    }
 }
 
 bool sender_prepare_start(struct wf_sender *sender)
@@ -84,7 +114,7 @@ bool sender_prepare_start(struct wf_sender *sender)
     }
     struct sender_slot *slot = &sender->slots[sender->worked_slot];
     if (wf_version_compare(slot->made_of, sender->round.version) != 0) {
-        memset(slot->made, 0, wf_prepare_item_count(sender->rank->prepare));
+        memset(slot->made, 0, sender->item_count);
         slot->made_of = sender->round.version;
     }
     sender->todo_count = 0;

@@ -107,14 +107,14 @@ static enum wf_status set_regions(struct wf_sender *sender, uint64_t slot,
                                   const struct wf_region *regions, uint32_t count,
                                   struct wf_error *error)
 {
-    sender->slots[slot].regions = regions;
-    sender->slots[slot].region_count = count;
+    sender->slots[slot].own_regions = sender->slots[slot].regions = regions;
+    sender->slots[slot].own_count = sender->slots[slot].region_count = count;
     /* An infer rank that cannot be a source is still a rank: its readers hear of it. */
     bool now = count > 0 && sender->rank->options.side == WF_TRAIN;
     return now ? try_offers(sender, slot, error) : WF_OK;
 }
 
-static void withdraw_all(struct wf_sender *sender, struct sender_slot *slot)
+void sender_slots_withdraw(struct wf_sender *sender, struct sender_slot *slot)
 {
     const struct wf_rank_options *options = &sender->rank->options;
     for (uint32_t i = 0; i < options->transport_count; i++) {
@@ -123,6 +123,7 @@ static void withdraw_all(struct wf_sender *sender, struct sender_slot *slot)
             if (offers[o]->handles != NULL) {
                 withdraw(options->transports[i], offers[o], slot->region_count);
             }
+            *offers[o] = (struct sender_offer){0};
         }
     }
 }
@@ -295,7 +296,8 @@ void sender_slots_copied(struct wf_sender *sender)
 /* What a reader could not be told of is refused here, not when it asks. */
 static enum wf_status check_limits(const struct wf_sender *sender, struct wf_error *error)
 {
-    uint32_t regions = sender->rank->options.region_count + (sender->rank->prepare != NULL);
+    uint32_t regions = sender->rank->options.region_count + (sender->rank->prepare != NULL) +
+                       (sender->rank->options.policy.cast_bytes_max > 0);
     uint32_t tensors = wf_rank_source(sender->rank)->tensor_count;
     if (regions > WF_REGIONS_MAX || tensors > WF_PLACES_MAX) {
         return wf_error_set(
@@ -363,7 +365,7 @@ void sender_slots_fini(struct wf_sender *sender)
 {
     for (int i = 0; i < SENDER_SLOTS; i++) {
         struct sender_slot *slot = &sender->slots[i];
-        withdraw_all(sender, slot);
+        sender_slots_withdraw(sender, slot);
         free(slot->places);
         free(slot->tensors);
         free(slot->list);

@@ -78,6 +78,7 @@ static void make_options(struct stage *stage, struct stage_rank *rank, enum wf_s
         .tensor_count = rank->rank.layout->tensor_count,
         .publish = options->publish,
         .mode = options->mode,
+        .policy = options->policy,
         .timeouts = {.connect_ns = 5 * second_ns,
                      .reconnect_ns = 5 * second_ns,
                      .plan_ns = 5 * second_ns,

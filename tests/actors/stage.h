@@ -42,6 +42,7 @@ struct stage_options {
     bool share_memory;         /* trainers' memory is a memfd */
     enum wf_publish_mode publish;
     enum wf_update_mode mode;
+    struct wf_plan_policy policy;
     /* Changes a rank's transports, host name or listen list before its parts are made; NULL: none.
      * rank->transports[0] is shm. */
     void (*equip)(struct stage_rank *rank, const void *user);

@@ -257,6 +257,9 @@ void wf_process_rank_options(const struct wf_process *process, const struct wf_r
         .publish = setup->job.publish,
         .prepared_bytes_max =
             setup->job.transport.transit_is_set ? setup->job.transport.transit_bytes : 0,
+        .policy = {.cast_bytes_max = setup->job.transport.transit_bytes /
+                                     (setup->job.publish == WF_PUBLISH_SNAPSHOT ? 2 : 1),
+                   .near_maps = wf_run_transports_map(&setup->job)},
         .mode = train ? 0 : group->mode,
         .transports = process->transports.list,
         .transport_count = process->transports.count,

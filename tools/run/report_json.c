@@ -45,6 +45,9 @@ static struct json_object *plan_json(const struct wf_report *report)
     put_ratio(object, "ingress_max_over_mean", plan->ingress_max, plan->bytes_moved,
               plan->infer_ranks);
     put_seconds(object, "build_seconds", plan->build_ns);
+    put_u64(object, "cast_made_bytes", plan->cast_made_bytes);
+    put_u64(object, "cast_once_bytes", plan->cast_once_bytes);
+    put_u64(object, "cast_moving_bytes", plan->cast_moving_bytes);
     return object;
 }
 

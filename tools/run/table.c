@@ -22,10 +22,17 @@ static void print_plan(const struct wf_report *report, FILE *out)
         plan->egress_ranks > 0 ? (double)plan->bytes_moved / (double)plan->egress_ranks : 0;
     fprintf(out,
             "plan     %s\n         %llu ranks -> %llu ranks, %llu ops, %.3f GB moved (%.3f GB "
-            "unique), egress max/mean %.3f, built in %.1f ms\n\n",
+            "unique), egress max/mean %.3f, built in %.1f ms\n",
             hash, (unsigned long long)plan->train_ranks, (unsigned long long)plan->infer_ranks,
             (unsigned long long)plan->ops, gb(plan->bytes_moved), gb(plan->bytes_unique),
             mean > 0 ? (double)plan->egress_max / mean : 1.0, ms(plan->build_ns));
+    if (plan->cast_once_bytes + plan->cast_moving_bytes > 0) {
+        fprintf(out,
+                "         narrower at the engines: %.3f GB cast once by trainers and read as %.3f "
+                "GB, %.3f GB cast while they move\n",
+                gb(plan->cast_made_bytes), gb(plan->cast_once_bytes), gb(plan->cast_moving_bytes));
+    }
+    fprintf(out, "\n");
 }
 
 static void print_round(const struct wf_report_round *round, FILE *out)

@@ -30,12 +30,15 @@ static const char *default_tls(bool others_only)
     return others_only && getenv("UCX_TLS") == NULL ? "^sm" : NULL;
 }
 
+bool wf_run_transports_map(const struct wf_job_file *job)
+{
+    return job->transport.prefer_count == 0 || strcmp(job->transport.prefer[0], "ucx") != 0;
+}
+
 const char *wf_run_transports_tls(const struct wf_job_file *job)
 {
     const char *said = said_tls(job);
-    bool ucx_first =
-        job->transport.prefer_count > 0 && strcmp(job->transport.prefer[0], "ucx") == 0;
-    return said != NULL ? said : default_tls(!ucx_first);
+    return said != NULL ? said : default_tls(wf_run_transports_map(job));
 }
 
 /* `others_only`: ranks of this host are read by another transport. */

@@ -31,6 +31,8 @@ enum wf_status wf_run_transports_open(struct wf_loop *loop, const struct wf_job_
                                       struct wf_run_transports *out, struct wf_error *error);
 /* May a rank of the job have to do with other hosts? `server`: its address, or NULL. */
 bool wf_run_transports_afar(const struct wf_job_file *job, const char *server);
+/* Do readers of one host map each other's memory, if that can be? */
+bool wf_run_transports_map(const struct wf_job_file *job);
 /* The transports of UCX (its TLS) as the job has them for its ranks, or NULL: UCX chooses. */
 const char *wf_run_transports_tls(const struct wf_job_file *job);
 /* What a person should know about how they move bytes ("ucx 1.13.1 (libucp.so.0); tcp/lo"): "" for
