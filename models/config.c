@@ -394,7 +394,8 @@ static enum wf_status read_excluded(const struct config *config, struct wf_exclu
                                     struct wf_error *error)
 {
     static const char *const keys[] = {"quantization_config.modules_to_not_convert",
-                                       "quantization_config.ignored_layers"};
+                                       "quantization_config.ignored_layers",
+                                       "quantization_config.ignore"};
     enum wf_status status = WF_OK;
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         bool null = false;
@@ -413,6 +414,28 @@ static enum wf_status read_excluded(const struct config *config, struct wf_exclu
     }
     wf_excluded_sort(out);
     return status;
+}
+
+/* The method, and what kind of it. */
+static void read_packing(const struct config *config, char out[WF_PACKING_MAX])
+{
+    static const char *const keys[] = {"quantization_config.quant_method",
+                                       "quantization_config.quant_algo",
+                                       "quantization_config.format"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        bool null = false;
+        struct json_object *value = find_key(config, keys[i], strlen(keys[i]), &null);
+        if (json_object_is_type(value, json_type_string)) {
+            size_t used = strlen(out);
+            snprintf(out + used, WF_PACKING_MAX - used, "%s%.30s", used > 0 ? " " : "",
+                     json_object_get_string(value));
+        }
+    }
+}
+
+const char *wf_model_packing(const struct wf_model *model)
+{
+    return wf_memory(model)->packing;
 }
 
 static enum wf_status read_config(struct json_object *top, const struct wf_family *const *extra,
@@ -436,6 +459,7 @@ static enum wf_status read_config(struct json_object *top, const struct wf_famil
         status = read_excluded(&config, &wf_memory(model)->excluded, error);
     }
     if (status == WF_OK) {
+        read_packing(&config, wf_memory(model)->packing);
         status = read_dtypes(&config, model, error);
     }
     if (status == WF_OK) {

@@ -75,6 +75,8 @@ uint32_t wf_model_find(const struct wf_model *model, const char *name, size_t le
  * view. Constant time. */
 uint32_t wf_model_param(const struct wf_model *model, uint32_t stack, uint32_t index, uint32_t row,
                         uint32_t expert);
+/* How the config calls its quantisation, for sentences: "modelopt NVFP4", "awq"; "" for none. */
+const char *wf_model_packing(const struct wf_model *model);
 /* How many members a stack of the family has in this model. */
 uint32_t wf_model_stack_count(const struct wf_model *model, uint32_t stack);
 

@@ -1,10 +1,16 @@
 /* config_excluded.c - the modules that a quantised checkpoint leaves as they are.
  *
- * A config lists them (modules_to_not_convert, ignored_layers). An entry excludes the module that
- * it names, modules inside it and modules whose name ends with it, by whole words between dots:
- * where transformers (quantizers/quantizers_utils.py, should_convert_module) and vLLM
+ * A config lists them (modules_to_not_convert, ignored_layers, ignore). An entry excludes the
+ * module that it names, modules inside it and modules whose name ends with it, by whole words
+ * between dots: where transformers (quantizers/quantizers_utils.py, should_convert_module) and vLLM
  * (layers/quantization/utils/quant_utils.py, is_layer_skipped) agree. "*" stands for any text.
+ *
+ * "re:" begins a regular expression of Python's, matched from the name's beginning [vLLM:
+ * layers/quantization/compressed_tensors/utils.py, should_ignore_layer]. Those are known that are a
+ * text with "*" written another way: letters, digits, "_" and "-", "\\." for a dot, ".*", and
+ * (one|or|another).
  */
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,8 +22,8 @@ static int compare_hashes(const void *a, const void *b)
     return x->hash < y->hash ? -1 : x->hash > y->hash;
 }
 
-enum wf_status wf_excluded_add(struct wf_excluded *list, const char *text, size_t len,
-                               struct wf_error *error)
+static enum wf_status add_entry(struct wf_excluded *list, const char *text, size_t len,
+                                struct wf_error *error)
 {
     bool wild = memchr(text, '*', len) != NULL;
     if (len >= WF_NAME_MAX || list->count == WF_EXCLUDED_MAX ||
@@ -42,7 +48,77 @@ enum wf_status wf_excluded_add(struct wf_excluded *list, const char *text, size_
     /* Those with a star stand first, before every hash. */
     entry->hash = wild ? 0 : wf_hash_bytes(text, len) | 1;
     list->wild_count += wild;
+    for (size_t i = 0; i < len && !list->numbered; i++) {
+        list->numbered = isdigit((unsigned char)text[i]) != 0;
+    }
     return WF_OK;
+}
+
+/* A regular expression as texts with stars, one for each choice of its alternatives. */
+struct expansion {
+    struct wf_excluded *list;
+    const char *whole; /* for the sentence */
+    size_t whole_len;
+    char text[WF_NAME_MAX];
+    uint32_t depth; /* of choices */
+    struct wf_error *error;
+};
+
+static enum wf_status refuse_regex(const struct expansion *e)
+{
+    return wf_error_set(e->error, WF_UNSUPPORTED,
+                        "the list of modules that are not quantised: \"%.*s\": expected a regular "
+                        "expression of names, \\., .* and (one|or|another)",
+                        (int)(e->whole_len < 80 ? e->whole_len : 80), e->whole);
+}
+
+/* Reads on from `at` with `used` bytes written; each choice of an alternative reads to the end. */
+static enum wf_status expand(struct expansion *e, const char *at, const char *end, size_t used)
+{
+    while (at < end && used + 2 < sizeof e->text) {
+        size_t left = (size_t)(end - at);
+        if (*at == '(' && e->depth < WF_EXCLUDED_CHOICES_MAX) {
+            const char *close = memchr(at, ')', left);
+            enum wf_status status = close ? WF_OK : refuse_regex(e);
+            e->depth++;
+            for (const char *item = at + 1, *stop; status == WF_OK && item <= close;
+                 item = stop + 1) {
+                size_t len = strcspn(item, "|)");
+                stop = item + len;
+                bool plain = strspn(item, WF_EXCLUDED_LETTERS) >= len;
+                if (!plain || used + len + 2 >= sizeof e->text) {
+                    return refuse_regex(e);
+                }
+                memcpy(e->text + used, item, len);
+                status = expand(e, close + 1, end, used + len);
+            }
+            e->depth--;
+            return status;
+        }
+        bool dot = left >= 2 && at[0] == '\\' && at[1] == '.',
+             any = left >= 2 && at[0] == '.' && at[1] == '*';
+        if (!dot && !any && !strchr(WF_EXCLUDED_LETTERS, *at)) {
+            return refuse_regex(e);
+        }
+        e->text[used++] = dot ? '.' : any ? '*' : *at;
+        at += dot || any ? 2 : 1;
+    }
+    if (at < end) {
+        return refuse_regex(e);
+    }
+    e->text[used++] = '*'; /* it need not match to the name's end */
+    return add_entry(e->list, e->text, used, e->error);
+}
+
+enum wf_status wf_excluded_add(struct wf_excluded *list, const char *text, size_t len,
+                               struct wf_error *error)
+{
+    static const char mark[] = "re:";
+    if (len < strlen(mark) || memcmp(text, mark, strlen(mark)) != 0) {
+        return add_entry(list, text, len, error);
+    }
+    struct expansion e = {.list = list, .whole = text, .whole_len = len, .error = error};
+    return expand(&e, text + strlen(mark), text + len, 0);
 }
 
 void wf_excluded_sort(struct wf_excluded *list)
@@ -119,6 +195,7 @@ bool wf_excluded_copy(const struct wf_excluded *from, struct wf_excluded *to)
     if (entries && from->count > 0) {
         memcpy(entries, from->entries, from->count * sizeof *entries);
     }
-    *to = (struct wf_excluded){entries, from->count, from->count + 1, from->wild_count};
+    *to = (struct wf_excluded){entries, from->count, from->count + 1, from->wild_count,
+                               from->numbered};
     return entries != NULL;
 }

@@ -42,7 +42,8 @@ struct builder {
     struct run *runs;
     size_t run_count, run_room;
     uint64_t elements, params, text_bytes;
-    uint64_t *hashes; /* of the names */
+    uint64_t *hashes;               /* of the names */
+    bool never[WF_FAMILY_ROWS_MAX]; /* rows that no place of this model has */
     /* The name's beginning in this place, up to and with the number. */
     char prefix[WF_NAME_MAX];
     size_t prefix_len;
@@ -127,7 +128,7 @@ static bool lookup(void *user, const char *name, size_t len, uint64_t *value_out
     struct place *place = user;
     if (len == strlen("excluded") && memcmp(name, "excluded", len) == 0) {
         const struct wf_model *model = place->at.model;
-        uint32_t experts = wf_memory(model)->excluded.count > 0 ? wf_memory(model)->experts : 0;
+        uint32_t experts = wf_memory(model)->excluded.numbered ? wf_memory(model)->experts : 0;
         *value_out = is_excluded(place, 0);
         for (uint32_t i = 1; place->experts && i < experts && !place->mixed; i++) {
             place->mixed = is_excluded(place, i) != *value_out;
@@ -222,6 +223,27 @@ static enum wf_status refuse_mixed(const struct place *place, struct wf_error *e
                         : WF_OK;
 }
 
+/* Whether a row's condition begins with a size that is 0 everywhere, and needs it: "fp8 && ...".
+ * Most rows of packed weights do, and there are many. */
+static bool is_never(const struct wf_model *model, const struct wf_family_row *row)
+{
+    const char *when = row->when ? row->when : "";
+    size_t name = strspn(when, WF_EXCLUDED_LETTERS);
+    uint32_t size = name > 0 ? wf_family_find_size(model->family, when, name) : WF_NONE;
+    if (size == WF_NONE || strncmp(when + name, " && ", 4) != 0) {
+        return false;
+    }
+    int depth = 0;
+    for (const char *at = when + name; *at != '\0'; at++) {
+        depth += (*at == '(') - (*at == ')');
+        if (depth == 0 && (*at == '|' || *at == '?')) {
+            return false;
+        }
+    }
+    const struct wf_size_value *value = &wf_memory(model)->sizes[size];
+    return !value->varies && value->value == 0;
+}
+
 static enum wf_status add_run(struct builder *b, uint32_t row, const struct wf_model_at *at,
                               struct wf_error *error)
 {
@@ -298,8 +320,9 @@ static enum wf_status add_place(struct builder *b, size_t first, size_t end, str
 {
     enum wf_status status = write_prefix(b, &at, error);
     for (size_t row = first; status == WF_OK && row < end; row++) {
-        if (at.stack == WF_NONE ||
-            wf_family_row_in_stack(b->model->family, &b->model->family->rows[row], at.stack)) {
+        const struct wf_family_row *r = &b->model->family->rows[row];
+        if (!b->never[row] &&
+            (at.stack == WF_NONE || wf_family_row_in_stack(b->model->family, r, at.stack))) {
             status = add_run(b, (uint32_t)row, &at, error);
         }
     }
@@ -426,6 +449,9 @@ static enum wf_status build(struct builder *b, struct wf_error *error)
                             WF_EXPERTS_MAX, (unsigned long long)experts);
     }
     memory->experts = (uint32_t)experts;
+    for (size_t row = 0; row < model->family->row_count; row++) {
+        b->never[row] = is_never(model, &model->family->rows[row]);
+    }
     enum wf_status status = add_rows(b, error);
     if (status != WF_OK) {
         return status;

@@ -41,17 +41,22 @@ struct wf_param_entry {
     uint32_t first, step;
 };
 
-enum { WF_EXCLUDED_MAX = 16384, WF_EXCLUDED_WILD_MAX = 64 };
+enum { WF_EXCLUDED_MAX = 16384, WF_EXCLUDED_WILD_MAX = 64, WF_EXCLUDED_CHOICES_MAX = 4 };
+/* Of a name in a regular expression. */
+#define WF_EXCLUDED_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 
 struct wf_excluded_entry {
     uint64_t hash;
     char text[WF_NAME_MAX];
 };
 
+enum { WF_PACKING_MAX = 96 };
+
 /* Modules that a quantised checkpoint leaves as they are. */
 struct wf_excluded {
     struct wf_excluded_entry *entries; /* sorted by hash; owned */
     uint32_t count, room, wild_count;
+    bool numbered; /* an entry has a digit: experts may differ */
 };
 enum wf_status wf_excluded_add(struct wf_excluded *list, const char *text, size_t len,
                                struct wf_error *error);
@@ -65,6 +70,7 @@ struct wf_model_memory {
     struct wf_stack_value stacks[WF_FAMILY_STACKS_MAX];
     uint32_t places, experts;
     struct wf_excluded excluded;
+    char packing[WF_PACKING_MAX];   /* how the config calls its quantisation; "": none */
     char *names;                    /* of all parameters, each with its NUL */
     char *variant_names;            /* of those that variant.c added */
     uint64_t *slots;                /* hash table over names: half a hash, parameter or WF_NONE */

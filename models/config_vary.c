@@ -38,6 +38,7 @@ static enum wf_status copy_model(const struct wf_model *from, struct wf_model *t
     bool made = wf_excluded_copy(&wf_memory(from)->excluded, &memory->excluded);
     to->family = from->family;
     to->dtype = from->dtype;
+    memcpy(memory->packing, wf_memory(from)->packing, sizeof memory->packing);
     memcpy(to->model_type, from->model_type, sizeof to->model_type);
     for (size_t i = 0; made && i < from->family->size_count; i++) {
         made = copy_size(&wf_memory(from)->sizes[i], &memory->sizes[i]);

@@ -554,7 +554,7 @@ enum wf_status wf_layout_derive(const struct wf_model *model, const struct wf_re
     const struct wf_model *view = wf_model_view(model, recipe);
     enum wf_status status = check_view(model, view, recipe, error);
     if (status == WF_OK) {
-        status = wf_engine_refuse_packed(view, error);
+        status = wf_engine_refuse_packed(view, engine, error);
     }
     if (status == WF_OK) {
         status = check_placement(view, recipe, error);

@@ -63,7 +63,8 @@ static enum wf_status judge(const struct wf_model *config, const struct wish *wi
                             bool *needed_out, struct wf_error *error)
 {
     bool fp8 = wf_model_size(config, "fp8") != 0;
-    bool other = !fp8 && (wf_model_size(config, "packed") || wf_model_size(config, "mxfp4"));
+    bool other = !fp8 && (wf_model_size(config, "packed") || wf_model_size(config, "mxfp4") ||
+                          wf_model_size(config, "int4") || wf_model_size(config, "nvfp4"));
     bool said = wish->rule != WF_QUANT_NONE || wish->plain_said;
     if (other && said) {
         return wf_error_set(error, WF_UNSUPPORTED,

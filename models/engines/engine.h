@@ -221,9 +221,11 @@ uint32_t wf_engine_axes(const char *order, const char *const *names, uint32_t co
 /* For trainers, whose tensors are not quantised: UNSUPPORTED where the model's config says that its
  * weights are. */
 enum wf_status wf_engine_refuse_quantised(const struct wf_model *model, struct wf_error *error);
-/* UNSUPPORTED where the model's inventory is that of weights that are packed in files and engines
- * (int4, nvfp4): a layout would be a wrong one, told by no shape. */
-enum wf_status wf_engine_refuse_packed(const struct wf_model *model, struct wf_error *error);
+/* UNSUPPORTED where the model's weights are packed in a way that no row says (several formats in
+ * one checkpoint, awq), or that `engine` is not known to hold (nvfp4): a layout would be a wrong
+ * one, told by no shape. */
+enum wf_status wf_engine_refuse_packed(const struct wf_model *model, const struct wf_engine *engine,
+                                       struct wf_error *error);
 /* Everything that can be wrong about (model, recipe) whatever the rank: sizes that do not divide,
  * parameters that the engine has no place for, pipelines that do not fit the layers. */
 enum wf_status wf_engine_check(const struct wf_model *model, const struct wf_recipe *recipe,

@@ -83,7 +83,7 @@ uint32_t wf_engine_axes(const char *order, const char *const *names, uint32_t co
 
 enum wf_status wf_engine_refuse_quantised(const struct wf_model *model, struct wf_error *error)
 {
-    static const char *const sizes[] = {"fp8", "mxfp4", "packed"};
+    static const char *const sizes[] = {"fp8", "mxfp4", "int4", "nvfp4", "packed"};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         if (wf_model_size(model, sizes[i]) != 0) {
             return wf_error_set(error, WF_UNSUPPORTED,
@@ -95,15 +95,51 @@ enum wf_status wf_engine_refuse_quantised(const struct wf_model *model, struct w
     return WF_OK;
 }
 
-enum wf_status wf_engine_refuse_packed(const struct wf_model *model, struct wf_error *error)
+static bool ends_with(const char *text, const char *end)
 {
-    if (wf_model_size(model, "packed") == 0) {
-        return WF_OK;
+    size_t len = strlen(text), end_len = strlen(end);
+    return len >= end_len && strcmp(text + len - end_len, end) == 0;
+}
+
+/* The first packed linear that is no routed expert's, or NULL. */
+static const char *find_int4_linear(const struct wf_model *model)
+{
+    bool int4 = wf_model_size(model, "int4") != 0;
+    for (uint32_t i = 0; int4 && i < model->param_count; i++) {
+        const struct wf_param *param = &model->params[i];
+        if (param->expert == WF_NONE && ends_with(model->family->rows[param->row].role, "_int4")) {
+            return param->name;
+        }
     }
-    return wf_error_set(error, WF_UNSUPPORTED,
-                        "the config's quantization_config packs weights in a way that this build "
-                        "does not know; for tensors in %s give the config without it",
-                        wf_dtype_name(model->dtype));
+    return NULL;
+}
+
+enum wf_status wf_engine_refuse_packed(const struct wf_model *model, const struct wf_engine *engine,
+                                       struct wf_error *error)
+{
+    const char *linear = engine->view == WF_VIEW_SPEC ? find_int4_linear(model) : NULL;
+    if (linear) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "%s: int4 (%s) is known of routed experts; other linears in %s are in "
+                            "no table: list them in quantization_config's ignore",
+                            linear, wf_model_packing(model), engine->name);
+    }
+    if (wf_model_size(model, "packed") != 0) {
+        return wf_error_set(
+            error, WF_UNSUPPORTED,
+            "the config's quantization_config (%s) packs weights in a way that this "
+            "build does not know; for tensors in %s give the config without it",
+            wf_model_packing(model), wf_dtype_name(model->dtype));
+    }
+    if (wf_model_size(model, "nvfp4") != 0 && engine->view == WF_VIEW_SPEC) {
+        return wf_error_set(
+            error, WF_UNSUPPORTED,
+            "nvfp4 weights (%s) are known in checkpoints only: how %s holds them is "
+            "in no table; between files (hf:) they move as they are, and for "
+            "tensors in %s give the config without quantization_config",
+            wf_model_packing(model), engine->name, wf_dtype_name(model->dtype));
+    }
+    return WF_OK;
 }
 
 /* --- rows alone ------------------------------------------------------------------------------ */

@@ -209,6 +209,40 @@ enum wf_status wf_sglang_experts(const struct wf_model *model, const struct wf_r
         WF_SGLANG_W13(WF_SERVING_SCALE, "expert_up_scale expert_gate_scale",                     \
                       E("shared_up_scale shared_gate_scale"), when_ " && " WF_SGLANG_UP_FIRST),  \
         WF_SGLANG_W2(WF_SERVING_SCALE, "expert_down_scale", E("shared_down_scale"), when_)
+/* int4 before the hook [layers/quantization/compressed_tensors/schemes/
+ * compressed_tensors_wNa16_moe.py]: each expert transposed. What stands beside is no parameter:
+ * shapes, and orders that a checkpoint without actorder does not have. */
+#define WF_SGLANG_INT4_W13(name_, parts_)                                                      \
+    {                                                                                          \
+        .name = "{experts}w13_" name_, .parts = parts_, .groups = "etp_size", .cuts = "0/etp", \
+        .view = "e r c -> e c r", .shape = "slots, columns, rows"                              \
+    }
+#define WF_SGLANG_INT4_W2(name_, parts_)                                                          \
+    {                                                                                             \
+        .name = "{experts}w2_" name_, .parts = parts_, .cuts = "1/etp", .view = "e r c -> e c r", \
+        .shape = "slots, columns, rows"                                                           \
+    }
+#define WF_SGLANG_INT4_KEEP(name_, parts_, shape_, dtype_)                            \
+    {                                                                                 \
+        .name = "{experts}" name_, .parts = parts_, .shape = shape_, .dtype = dtype_, \
+        .kind = WF_ROW_KEEP                                                           \
+    }
+#define WF_SGLANG_INT4_EXPERTS                                                                    \
+    WF_SGLANG_INT4_W13("weight_packed", "expert_gate_int4 expert_up_int4"),                       \
+        WF_SGLANG_INT4_W13("weight_scale", "expert_gate_int4_scale expert_up_int4_scale"),        \
+        WF_SGLANG_INT4_W2("weight_packed", "expert_down_int4"),                                   \
+        WF_SGLANG_INT4_W2("weight_scale", "expert_down_int4_scale"),                              \
+        WF_SGLANG_INT4_KEEP("w13_weight_shape", "expert_gate_int4", "slots, 2", "model"),         \
+        WF_SGLANG_INT4_KEEP("w2_weight_shape", "expert_down_int4", "slots, 2", "model"),          \
+        WF_SGLANG_INT4_KEEP("w13_weight_g_idx", "expert_gate_int4", "slots, H", "i32"),           \
+        WF_SGLANG_INT4_KEEP("w13_g_idx_sort_indices", "expert_gate_int4", "slots, H", "i32"),     \
+        WF_SGLANG_INT4_KEEP("w2_weight_g_idx", "expert_down_int4", "slots, I / etp_size", "i32"), \
+        WF_SGLANG_INT4_KEEP("w2_g_idx_sort_indices", "expert_down_int4", "slots, I / etp_size",   \
+                            "i32"),                                                               \
+    {                                                                                             \
+        .parts = "expert_gate_int4_shape|expert_up_int4_shape|expert_down_int4_shape",            \
+        .kind = WF_ROW_ABSENT                                                                     \
+    }
 #define WF_SGLANG_NO_EXTRA(parts_) NULL
 #define WF_SGLANG_ONE_EXTRA(parts_) "1: " parts_
 
@@ -227,6 +261,9 @@ enum wf_status wf_sglang_experts(const struct wf_model *model, const struct wf_r
     "parallelism is not known|"                                                            \
     "(redundant == 0 || !" WF_SGLANG_FUSES(                                                \
         rule) "): a fused shared expert behind redundant ones is not known; say "          \
-              "shared_experts=separate"
+              "shared_experts=separate|"                                                   \
+              "(!int4 || !" WF_SGLANG_FUSES(                                               \
+                  rule) "): a shared expert fused with int4 ones is not known; say "       \
+                        "shared_experts=separate"
 
 #endif

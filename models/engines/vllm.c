@@ -213,6 +213,12 @@ static enum wf_status check_stage(const struct wf_model *model, const struct wf_
     if (recipe->own[WF_VLLM_STAGE] != WF_VLLM_POST) {
         return WF_OK;
     }
+    if (wf_model_size(model, "int4")) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "stage=post of int4 experts: their hook repacks weights and scales for "
+                            "the kernel that the device decides; write before the hook "
+                            "(stage=load) and let it run");
+    }
     if (wf_model_size(model, "mxfp4")) {
         return wf_error_set(error, WF_UNSUPPORTED,
                             "stage=post of mxfp4 experts: their hooks interleave and repack "
@@ -264,7 +270,14 @@ static enum wf_status check_experts(const struct wf_model *model, const struct w
                             " ranks (tp x dp without ep)",
                             inside, ranks);
     }
-    uint64_t share = inside / ranks;
+    uint64_t share = inside / ranks, group = wf_model_size(model, "pack_group");
+    if (wf_model_size(model, "int4") && (share % group != 0 || hidden % group != 0)) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "int4 experts with a share of %" PRIu64 " and hidden size %" PRIu64
+                            ": vLLM needs whole groups of %" PRIu64
+                            " numbers; use fewer ranks, or ep",
+                            share, hidden, group);
+    }
     if (wf_model_size(model, "mxfp4") && backend > WF_VLLM_TRITON) {
         return wf_error_set(error, WF_UNSUPPORTED,
                             "mxfp4 experts are known with moe_backend=triton only; others pad "

@@ -208,6 +208,26 @@ const struct wf_engine_row wf_vllm_rows[] = {
     EXPERTS_DOWN("w2_" SCALE, "expert_down_scale", "!(" REFINED ")"),
     EXPERTS_DOWN("w2_" SCALE, FINE("expert_down_scale", "H", "I"), REFINED),
 
+    /* int4 before the hook [layers/quantization/compressed_tensors/compressed_tensors_moe/
+     * compressed_tensors_moe_wna16.py]: as in the checkpoint. Shapes are the same for ever, and of
+     * the model's dtype here. */
+    EXPERTS("w13_weight_packed", "expert_gate_int4 expert_up_int4", NULL),
+    EXPERTS("w13_weight_scale", "expert_gate_int4_scale expert_up_int4_scale", "int4"),
+    EXPERTS_DOWN("w2_weight_packed", "expert_down_int4", NULL),
+    EXPERTS_DOWN("w2_weight_scale", "expert_down_int4_scale", "int4"),
+    {.name = "{experts}routed_experts.w13_weight_shape",
+     .parts = "expert_gate_int4",
+     .shape = "slots, 2",
+     .dtype = "model",
+     .kind = WF_ROW_KEEP},
+    {.name = "{experts}routed_experts.w2_weight_shape",
+     .parts = "expert_down_int4",
+     .shape = "slots, 2",
+     .dtype = "model",
+     .kind = WF_ROW_KEEP},
+    {.parts = "expert_gate_int4_shape|expert_up_int4_shape|expert_down_int4_shape",
+     .kind = WF_ROW_ABSENT},
+
     /* Gated delta nets [layers/mamba/gdn/qwen_gdn_linear_attn.py]. Qwen3-Next's checkpoints hold
      * q, k, v, z by head and are cut as they stand. */
     ROWS("gdn_qkvz|gdn_qkvz_scale|gdn_ba|gdn_dt_bias"),

@@ -9,12 +9,14 @@
 
 /* The correction is there when noaux_tc chooses experts: everywhere but in V2, whose class has no
  * such key [vLLM: models/deepseek_v2.py, DeepseekV2MoE]. */
-#define WF_SIZES_DEEPSEEK(qr_otherwise)                                                  \
-    WF_SIZES_BASE, WF_SIZE_TIED("0"), {"F", "intermediate_size", "0", NULL},             \
-        WF_SIZES_MLA(qr_otherwise), {"mla", NULL, "1", NULL},                            \
-        {"v2", ".model_type", "0", "deepseek_v2"}, WF_SIZES_DEEPSEEK_MOE,                \
-        {"noaux", "topk_method", "!v2", "noaux_tc"}, {"ih", "index_n_heads", "0", NULL}, \
-        {"id", "index_head_dim", "0", NULL}, WF_SIZES_FP8
+#define WF_SIZES_DEEPSEEK(qr_otherwise)                                                    \
+    WF_SIZES_FP8, WF_SIZES_BASE, WF_SIZE_TIED("0"), {"F", "intermediate_size", "0", NULL}, \
+        WF_SIZES_MLA(qr_otherwise), {"mla", NULL, "1", NULL},                              \
+        {"v2", ".model_type", "0", "deepseek_v2"}, WF_SIZES_DEEPSEEK_MOE,                  \
+        {"noaux", "topk_method", "!v2", "noaux_tc"}, {"ih", "index_n_heads", "0", NULL},   \
+    {                                                                                      \
+        "id", "index_head_dim", "0", NULL                                                  \
+    }
 
 #define WF_BOTH "layer mtp"
 #define WF_ROWS_DEEPSEEK(M, HEAD)                                                                 \

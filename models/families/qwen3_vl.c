@@ -72,5 +72,5 @@ const struct wf_family wf_family_qwen3_vl = {
     .requires = WF_REQUIRES_HEADS
     "|" WF_REQUIRES_HEAD_DIM "|" WF_REQUIRES_FP8
     "|E == 0 || I > 0: \"moe_intermediate_size\" is needed with experts|!fp8 || E == 0: which form "
-    "the experts of an fp8 checkpoint of this family have is not known",
+    "the experts of a quantised checkpoint of this family have is not known",
 };

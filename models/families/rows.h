@@ -111,15 +111,76 @@
     WF_ROW("post_norm", "post_attention_layernorm.weight", "H", W, NULL, NULL)
 #define WF_ROW_O(W, when) WF_ROW("o", "self_attn.o_proj.weight", "H,nq*d", W, when, "nq")
 
-/* A linear of a checkpoint that may be block fp8 [DeepSeek-V3: inference/kernel.py]: e4m3 with one
- * f32 scale for bn x bk elements beside it, unless the config excludes the module. `when` is "1"
- * for always. */
-#define WF_ROWS_LINEAR(role, module, rows, columns, W, when, unit)                                \
-    {role, WF_LAYERS module ".weight", rows "," columns, W, when,                                 \
-     unit, "f8_e4m3: fp8 && !excluded"},                                                          \
-    {                                                                                             \
-        role "_scale", WF_LAYERS module ".weight_scale_inv", "(" rows ")^bn,(" columns ")^bk", W, \
-            "(" when ") && fp8 && !excluded", NULL, "f32"                                         \
+/* A linear of a checkpoint that may be quantised, unless the config excludes the module; `when` is
+ * "1" for always.
+ *   block fp8 [DeepSeek-V3: inference/kernel.py]  e4m3, and one f32 scale for bn x bk elements
+ *   int4 [vLLM: layers/quantization/compressed_tensors/schemes/compressed_tensors_wNa16.py]  eight
+ *       numbers of a row in an i32, a scale of the model's dtype for each pack_group of them, and
+ *       the shape before it was packed
+ *   nvfp4 [vLLM: layers/quantization/modelopt.py, ModelOptNvFp4LinearMethod]  two numbers in a
+ * byte, an e4m3 scale for 16 of them, one f32 scale of those, and the input's Rows that most models
+ * have not begin with a size that is 0: they cost nothing then. */
+#define WF_WHEN_PACKED(format, when) format " && (" when ") && !excluded"
+#define WF_ROWS_LINEAR(role, module, rows, columns, W, when, unit)   \
+    {role,                                                           \
+     WF_LAYERS module ".weight",                                     \
+     rows "," columns,                                               \
+     W,                                                              \
+     "(" when ") && !((int4 || nvfp4) && !excluded)",                \
+     unit,                                                           \
+     "f8_e4m3: fp8 && !excluded"},                                   \
+        {role "_scale",                                              \
+         WF_LAYERS module ".weight_scale_inv",                       \
+         "(" rows ")^bn,(" columns ")^bk",                           \
+         W,                                                          \
+         WF_WHEN_PACKED("fp8", when),                                \
+         NULL,                                                       \
+         "f32"},                                                     \
+        {role "_int4",                                               \
+         WF_LAYERS module ".weight_packed",                          \
+         rows ",(" columns ")/8",                                    \
+         W,                                                          \
+         WF_WHEN_PACKED("int4", when),                               \
+         unit,                                                       \
+         "i32"},                                                     \
+        {role "_int4_scale",                                         \
+         WF_LAYERS module ".weight_scale",                           \
+         rows ",(" columns ")/pack_group",                           \
+         W,                                                          \
+         WF_WHEN_PACKED("int4", when),                               \
+         unit,                                                       \
+         NULL},                                                      \
+        {role "_int4_shape",                                         \
+         WF_LAYERS module ".weight_shape",                           \
+         "2",                                                        \
+         W,                                                          \
+         WF_WHEN_PACKED("int4", when),                               \
+         NULL,                                                       \
+         "i32"},                                                     \
+        {role "_nvfp4",                                              \
+         WF_LAYERS module ".weight",                                 \
+         rows ",(" columns ")/2",                                    \
+         W,                                                          \
+         WF_WHEN_PACKED("nvfp4", when),                              \
+         unit,                                                       \
+         "u8"},                                                      \
+        {role "_nvfp4_scale",                                        \
+         WF_LAYERS module ".weight_scale",                           \
+         rows ",(" columns ")/16",                                   \
+         W,                                                          \
+         WF_WHEN_PACKED("nvfp4", when),                              \
+         unit,                                                       \
+         "f8_e4m3"},                                                 \
+        {role "_nvfp4_scale2",                                       \
+         WF_LAYERS module ".weight_scale_2",                         \
+         "",                                                         \
+         W,                                                          \
+         WF_WHEN_PACKED("nvfp4", when),                              \
+         NULL,                                                       \
+         "f32"},                                                     \
+    {                                                                \
+        role "_nvfp4_input", WF_LAYERS module ".input_scale", "", W, \
+            WF_WHEN_PACKED("nvfp4", when), NULL, "f32"               \
     }
 
 #define WF_ROWS_QKV_FP8(W, when)                                             \
@@ -144,16 +205,37 @@
         WF_ROWS_LINEAR("shared_down", module ".down_proj", "H", "S", W, "moe && S > 0", NULL)
 
 /* Block fp8 [transformers: quantizers/quantizer_finegrained_fp8.py, vLLM: layers/quantization/
- * fp8.py]. `packed`: weights are packed in a way that no row says (int4, nvfp4, ...): the inventory
- * is the unpacked model's, and layouts of files and engines are refused. */
-#define WF_SIZES_FP8                                                            \
-    {"fp8", "quantization_config.quant_method", "0", "fp8"},                    \
-        {"bn", "quantization_config.weight_block_size.0", "0", NULL},           \
-        {"bk", "quantization_config.weight_block_size.1", "0", NULL},           \
-        {"fp8_static", "quantization_config.activation_scheme", "0", "static"}, \
-        {"quantised", "quantization_config.quant_method", "0", "*"},            \
-    {                                                                           \
-        "packed", NULL, "quantised && !fp8", NULL                               \
+ * fp8.py]; int4 of compressed-tensors' pack-quantized, symmetric and in groups; nvfp4 of modelopt,
+ * without scales of the KV cache. `packed`: weights are packed in a way that no row says (several
+ * formats in one checkpoint, awq, ...): the inventory is the unpacked model's, and
+ * layouts of files and engines are refused. */
+#define WF_PACK(key) \
+    "quantization_config.weights." key "|quantization_config.config_groups.group_0.weights." key
+#define WF_SIZES_FP8                                                                           \
+    {"fp8", "quantization_config.quant_method", "0", "fp8"},                                   \
+        {"bn", "quantization_config.weight_block_size.0", "0", NULL},                          \
+        {"bk", "quantization_config.weight_block_size.1", "0", NULL},                          \
+        {"fp8_static", "quantization_config.activation_scheme", "0", "static"},                \
+        {"quantised", "quantization_config.quant_method", "0", "*"},                           \
+        {"pack_quantized", "quantization_config.format", "0", "pack-quantized"},               \
+        {"pack_bits", WF_PACK("num_bits"), "0", NULL},                                         \
+        {"pack_group", WF_PACK("group_size"), "0", NULL},                                      \
+        {"pack_symmetric", WF_PACK("symmetric"), "0", "true"},                                 \
+        {"pack_order", WF_PACK("actorder"), "0", "*"},                                         \
+        {"pack_groups", "quantization_config.config_groups.group_1", "0", "*"},                \
+        {"int4", NULL,                                                                         \
+         "pack_quantized && pack_bits == 4 && pack_group > 0 && pack_symmetric && !pack_order" \
+         " && !pack_groups",                                                                   \
+         NULL},                                                                                \
+        {"modelopt", "quantization_config.quant_method", "0", "modelopt"},                     \
+        {"nvfp4_all", "quantization_config.quant_algo", "0", "NVFP4"},                         \
+        {"kv_quantised",                                                                       \
+         "quantization_config.kv_cache_scheme|"                                                \
+         "quantization_config.kv_cache_quant_algo",                                            \
+         "0", "*"},                                                                            \
+        {"nvfp4", NULL, "modelopt && nvfp4_all && !kv_quantised && !pack_groups", NULL},       \
+    {                                                                                          \
+        "packed", NULL, "quantised && !fp8 && !int4 && !nvfp4", NULL                           \
     }
 #define WF_REQUIRES_FP8                                                                            \
     "!fp8 || (bn > 0 && bk > 0): fp8 without weight_block_size has one scale a tensor or a row; "  \

@@ -19,51 +19,79 @@
 
 enum { CASES_MAX = 256, CONFIGS = 60, NOTES_MAX = 256, NOTE_TEXT = 512, JSON_MAX = 1 << 20 };
 
+/* How a config's weights are quantised: the size that is 1 then, and what the config says. */
+enum format { PLAIN, FP8, INT4, NVFP4, MXFP4, FORMATS };
+static const struct {
+    const char *size, *config;
+} formats[FORMATS] = {
+    [PLAIN] = {NULL, NULL},
+    [FP8] = {"fp8",
+             "{\"quant_method\": \"fp8\", \"fmt\": \"e4m3\", \"activation_scheme\": \"dynamic\", "
+             "\"weight_block_size\": [128, 128]}"},
+    [INT4] = {"int4",
+              "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
+              "\"weights\": {\"num_bits\": 4, \"group_size\": 32, \"symmetric\": true}, "
+              "\"ignore\": [\"re:.*attn.*\", \"re:.*attention.*\", \"re:.*shared_expert.*\", "
+              "\"re:.*mlp\\\\.(gate|up|down)_proj.*\"]}"},
+    [NVFP4] = {"nvfp4", "{\"quant_method\": \"modelopt\", \"quant_algo\": \"NVFP4\"}"},
+    [MXFP4] = {"mxfp4", "{\"quant_method\": \"mxfp4\"}"},
+};
+
 struct feature {
     const char *title, *spec; /* what is added to the engine's SPEC */
     const char *shown;        /* keys of an executed recipe that has it, parted by spaces */
     const char *needs;        /* size or stack that the family must have; NULL: none */
-    bool fp8;                 /* of a config with block scales */
+    enum format format;
 };
 
 static const struct feature megatron_features[] = {
-    {"TP", "tp=2", "tp", NULL, false},
-    {"PP", "pp=2", "pp", NULL, false},
-    {"VPP", "pp=2,vpp=2", "vpp", NULL, false},
-    {"uneven stages", "pp=2,first=1", "first", NULL, false},
-    {"DP, CP", "dp=2,cp=2", "dp", NULL, false},
-    {"EP", "dp=2,ep=2,etp=1", "ep", "E", false},
-    {"ETP over TP", "dp=2,etp=2", "etp", "E", false},
-    {"local names", "names=local,experts=sequential", "names=local", NULL, false},
-    {"0.16", "version=0.16", "version=0.16", NULL, false},
-    {"further tokens", "", "", "mtp", false},
+    {"TP", "tp=2", "tp", NULL, PLAIN},
+    {"PP", "pp=2", "pp", NULL, PLAIN},
+    {"VPP", "pp=2,vpp=2", "vpp", NULL, PLAIN},
+    {"uneven stages", "pp=2,first=1", "first", NULL, PLAIN},
+    {"DP, CP", "dp=2,cp=2", "dp", NULL, PLAIN},
+    {"EP", "dp=2,ep=2,etp=1", "ep", "E", PLAIN},
+    {"ETP over TP", "dp=2,etp=2", "etp", "E", PLAIN},
+    {"local names", "names=local,experts=sequential", "names=local", NULL, PLAIN},
+    {"0.16", "version=0.16", "version=0.16", NULL, PLAIN},
+    {"further tokens", "", "", "mtp", PLAIN},
 };
 static const struct feature fsdp_features[] = {
-    {"FSDP2", "dp=3", "dp", NULL, false},
-    {"over TP", "tp=2,dp=2", "tp", NULL, false},
-    {"HSDP", "dp=2,replicate=2", "replicate", NULL, false},
-    {"Shard(1)", "dp=2,shard=1", "shard", NULL, false},
-    {"FSDP1", "dp=3,flat=1", "flat", NULL, false},
+    {"FSDP2", "dp=3", "dp", NULL, PLAIN},
+    {"over TP", "tp=2,dp=2", "tp", NULL, PLAIN},
+    {"HSDP", "dp=2,replicate=2", "replicate", NULL, PLAIN},
+    {"Shard(1)", "dp=2,shard=1", "shard", NULL, PLAIN},
+    {"FSDP1", "dp=3,flat=1", "flat", NULL, PLAIN},
+};
+static const struct feature files_features[] = {
+    {"plain", "", "", NULL, PLAIN}, {"fp8 blocks", "", "", NULL, FP8}, {"int4", "", "", NULL, INT4},
+    {"mxfp4", "", "", NULL, MXFP4}, {"nvfp4", "", "", NULL, NVFP4},
 };
 static const struct feature vllm_features[] = {
-    {"TP", "tp=2", "tp", NULL, false},
-    {"PP", "pp=2", "pp", NULL, false},
-    {"DP", "dp=2", "dp", NULL, false},
-    {"EP", "tp=2,ep=2", "ep", "E", false},
-    {"round robin", "tp=2,ep=2,strategy=round_robin", "strategy=round_robin", "E", false},
-    {"redundant", "tp=2,ep=2,eplb=1,redundant=2", "redundant", "E", false},
-    {"after the hook", "tp=2,stage=post,moe_backend=triton", "stage=post", NULL, false},
-    {"fp8 blocks", "tp=2", "", NULL, true},
+    {"TP", "tp=2", "tp", NULL, PLAIN},
+    {"PP", "pp=2", "pp", NULL, PLAIN},
+    {"DP", "dp=2", "dp", NULL, PLAIN},
+    {"EP", "tp=2,ep=2", "ep", "E", PLAIN},
+    {"round robin", "tp=2,ep=2,strategy=round_robin", "strategy=round_robin", "E", PLAIN},
+    {"redundant", "tp=2,ep=2,eplb=1,redundant=2", "redundant", "E", PLAIN},
+    {"after the hook", "tp=2,stage=post,moe_backend=triton", "stage=post", NULL, PLAIN},
+    {"fp8 blocks", "tp=2", "", NULL, FP8},
+    {"int4 experts", "tp=2", "", "E", INT4},
+    {"mxfp4", "tp=2", "", NULL, MXFP4},
+    {"nvfp4", "tp=2", "", NULL, NVFP4},
 };
 static const struct feature sglang_features[] = {
-    {"TP", "tp=2", "tp", NULL, false},
-    {"PP", "pp=2", "pp", NULL, false},
-    {"DP attention", "tp=2,dp=2,dp_attention=1", "dp_attention", NULL, false},
-    {"EP", "tp=2,ep=2", "ep", "E", false},
-    {"redundant", "tp=2,ep=2,redundant=2", "redundant", "E", false},
-    {"fused shared", "tp=2,shared_experts=fused", "shared_experts=fused", "ns", false},
-    {"after the hook", "tp=2,stage=post,moe_backend=triton", "stage=post", NULL, false},
-    {"fp8 blocks", "tp=2", "", NULL, true},
+    {"TP", "tp=2", "tp", NULL, PLAIN},
+    {"PP", "pp=2", "pp", NULL, PLAIN},
+    {"DP attention", "tp=2,dp=2,dp_attention=1", "dp_attention", NULL, PLAIN},
+    {"EP", "tp=2,ep=2", "ep", "E", PLAIN},
+    {"redundant", "tp=2,ep=2,redundant=2", "redundant", "E", PLAIN},
+    {"fused shared", "tp=2,shared_experts=fused", "shared_experts=fused", "ns", PLAIN},
+    {"after the hook", "tp=2,stage=post,moe_backend=triton", "stage=post", NULL, PLAIN},
+    {"fp8 blocks", "tp=2", "", NULL, FP8},
+    {"int4 experts", "tp=2", "", "E", INT4},
+    {"mxfp4", "tp=2", "", NULL, MXFP4},
+    {"nvfp4", "tp=2", "", NULL, NVFP4},
 };
 
 struct page {
@@ -72,7 +100,8 @@ struct page {
         char name[128], spec[WF_SPEC_MAX];
         const struct wf_engine *engine;
         char model_type[64];
-        bool fp8, mtp;
+        enum format format;
+        bool mtp;
     } cases[CASES_MAX];
     size_t case_count;
     char notes[NOTES_MAX][NOTE_TEXT];
@@ -91,6 +120,15 @@ static uint64_t stack_count(const struct wf_model *model, const char *stack)
     return 0;
 }
 
+static enum format format_of(const struct wf_model *model)
+{
+    enum format format = FORMATS - 1;
+    while (format > PLAIN && wf_model_size(model, formats[format].size) == 0) {
+        format--;
+    }
+    return format;
+}
+
 static void read_case(struct page *page, const char *name)
 {
     char path[512], *text = malloc(JSON_MAX);
@@ -107,7 +145,7 @@ static void read_case(struct page *page, const char *name)
         wf_recipe_format(&it.recipe, page->cases[at].spec);
         page->cases[at].engine = it.recipe.engine;
         memcpy(page->cases[at].model_type, it.model->model_type, sizeof it.model->model_type);
-        page->cases[at].fp8 = wf_model_size(it.model, "fp8") > 0;
+        page->cases[at].format = format_of(it.model);
         page->cases[at].mtp = stack_count(it.model, "mtp") > 0;
         page->case_count += result.ok;
         wf_case_fini(&it);
@@ -153,7 +191,7 @@ static bool gives(const char *spec, const char *key, size_t len)
 static bool case_shows(const struct page *page, size_t i, const struct feature *feature)
 {
     const char *key = feature->shown;
-    if (page->cases[i].fp8 != feature->fp8 ||
+    if (page->cases[i].format != feature->format ||
         (feature->needs != NULL && strcmp(feature->needs, "mtp") == 0 && !page->cases[i].mtp)) {
         return false;
     }
@@ -188,17 +226,19 @@ static bool derives(const struct wf_model *model, const struct wf_engine *engine
     return true;
 }
 
-/* A small config of the family, with block scales on demand: then the sizes are large enough. */
-static void config_of(const struct zoo_family *zoo, unsigned number, bool fp8,
+/* A small config of the family; of a quantised one the sizes are large enough. */
+static void config_of(const struct zoo_family *zoo, unsigned number, enum format format,
                       char out[ZOO_CONFIG_MAX])
 {
     uint64_t state = 0x5eed0700 + number;
-    zoo_config_scaled(zoo, &state, fp8 ? 128 : 1, out);
-    if (fp8) {
+    zoo_config_scaled(zoo, &state, format != PLAIN ? 128 : 1, out);
+    if (format != PLAIN) {
         size_t len = strlen(out);
-        snprintf(out + len - 1, ZOO_CONFIG_MAX - len,
-                 ", \"quantization_config\": {\"quant_method\": \"fp8\", \"fmt\": \"e4m3\", "
-                 "\"activation_scheme\": \"dynamic\", \"weight_block_size\": [128, 128]}}");
+        int more = snprintf(out + len - 1, ZOO_CONFIG_MAX - len, ", \"quantization_config\": %s}",
+                            formats[format].config);
+        if (more < 0 || (size_t)more >= ZOO_CONFIG_MAX - len) {
+            abort(); /* room for the largest is ZOO_CONFIG_MAX */
+        }
     }
 }
 
@@ -248,10 +288,11 @@ static enum cell find_cell(const struct zoo_family *zoo, const struct wf_engine 
         char config[ZOO_CONFIG_MAX];
         struct wf_model *model = NULL;
         struct wf_error error;
-        config_of(zoo, i, feature->fp8, config);
+        config_of(zoo, i, feature->format, config);
         bool good = wf_model_parse(config, strlen(config), NULL, &model, &error) == WF_OK;
-        if (good && feature->needs != NULL && wf_model_size(model, feature->needs) == 0 &&
-            stack_count(model, feature->needs) == 0) {
+        bool other = good && feature->format == MXFP4 && format_of(model) != MXFP4;
+        if (other || (good && feature->needs != NULL && wf_model_size(model, feature->needs) == 0 &&
+                      stack_count(model, feature->needs) == 0)) {
             wf_model_free(model);
             continue;
         }
@@ -337,14 +378,26 @@ static void print_page(struct page *page)
         "  cases of the model type (tests/golden/real), are reproduced element by element\n"
         "  (`tests/tools/test_layout_check.c`).\n"
         "* yes: small configs derive on all ranks here, and numbered elements arrive through real\n"
-        "  plans (`layouts/pairs`, fp8 in `layouts/quantised`); the rules stand in the tables with "
-        "their sources.\n"
+        "  plans (`layouts/pairs`, fp8 in `layouts/quantised`, other formats in "
+        "`layouts/packed`);\n"
+        "  the rules stand in the tables with their sources.\n"
         "  Vision towers of Gemma 3 and Kimi K2.5 are held against layouts that an independent\n"
         "  script works out from the engines' code (tests/golden/derived); no engine ran them "
         "here.\n"
         "* [3]: refused, with the words below.\n"
-        "* Nothing: the family has no such thing.\n";
+        "* Nothing: the family has no such thing.\n\n"
+        "Packed weights (int4 of compressed-tensors' pack-quantized, mxfp4, nvfp4 of modelopt) "
+        "move as\n"
+        "the bytes that they are, between files, and into engines before their hooks "
+        "(`stage=load`):\n"
+        "from another format nothing is packed, and cuts that would tear a group are refused. A\n"
+        "checkpoint that mixes formats (modelopt's MIXED_PRECISION), int4 with zero points or an "
+        "order,\n"
+        "awq and gptq are refused by name. A config with a vision tower's family but without\n"
+        "`vision_config` is the text model's alone (gemma3, kimi_k25).\n";
     fputs(head, page->out);
+    print_engine(page, &wf_engine_hf, "Checkpoints (files)", files_features,
+                 sizeof files_features / sizeof files_features[0]);
     print_engine(page, &wf_engine_megatron, "Megatron-core (training)", megatron_features,
                  sizeof megatron_features / sizeof megatron_features[0]);
     print_engine(page, &wf_engine_fsdp, "PyTorch FSDP (training)", fsdp_features,

@@ -146,6 +146,57 @@ Test(config, experts_are_quantised_all_or_none)
     }
 }
 
+/* Of compressed-tensors' list: which of two linears stays as it is, or what the sentence says. */
+Test(config, regular_expressions_leave_modules_as_they_are)
+{
+    static const struct {
+        const char *list;
+        bool q, gate; /* packed: layer 0's q_proj, layer 1's first expert's gate_proj */
+        const char *refused;
+    } rows[] = {
+        {"[]", true, true, NULL},
+        {"[\"re:.*self_attn.*\"]", false, true, NULL},
+        {"[\"re:.*self_attn\"]", false, true, NULL},
+        {"[\"re:self_attn\"]", true, true, NULL},
+        {"[\"re:model\\\\.layers\\\\.0\"]", false, true, NULL},
+        {"[\"re:.*(q|k|gate)_proj\"]", false, false, NULL},
+        {"[\"re:.*mlp\\\\.(gate|up)_proj.*\"]", true, true, NULL},
+        {"[\"re:.*(self|cross)_(attn|mlp).*\"]", false, true, NULL},
+        {"[\"model.layers.0.self_attn.q_proj\", \"re:.*experts.*\"]", false, false, NULL},
+        {"[\"re:.*\"]", false, false, NULL},
+        {"[\"re:.+\"]", false, false, "regular expression"},
+        {"[\"re:.*proj$\"]", false, false, "regular expression"},
+        {"[\"re:a(b|(c|d))\"]", false, false, "regular expression"},
+        {"[\"re:(a|b\"]", false, false, "regular expression"},
+        {"[\"re:[qk]_proj\"]", false, false, "regular expression"},
+        {"[\"re:(a|b)(c|d)(e|f)(g|h)(i|j)\"]", false, false, "regular expression"},
+        {"[\"re:(a|b|c|d|e|f|g|h|i)(a|b|c|d|e|f|g|h|i)\"]", false, false, "64 with *"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        static const char q[] = "model.layers.0.self_attn.q_proj.weight_packed",
+                          gate[] = "model.layers.1.mlp.experts.0.gate_proj.weight_packed";
+        char changes[1024];
+        struct wf_model *model = NULL;
+        struct wf_error error = {0};
+        snprintf(changes, sizeof changes,
+                 "num_experts=4;moe_intermediate_size=128;num_experts_per_tok=2;"
+                 "quantization_config={\"quant_method\": \"compressed-tensors\", \"format\": "
+                 "\"pack-quantized\", \"weights\": {\"num_bits\": 4, \"group_size\": 8, "
+                 "\"symmetric\": true}, \"ignore\": %s}",
+                 rows[i].list);
+        enum wf_status status = parse("qwen3_moe", changes, &model, &error);
+        cr_expect_eq(status == WF_OK, rows[i].refused == NULL, "%s: %s", rows[i].list, error.text);
+        if (status != WF_OK) {
+            cr_expect(strstr(error.text, rows[i].refused), "%s: %s", rows[i].list, error.text);
+            continue;
+        }
+        cr_expect_eq(wf_model_find(model, q, strlen(q)) != WF_NONE, rows[i].q, "%s", rows[i].list);
+        cr_expect_eq(wf_model_find(model, gate, strlen(gate)) != WF_NONE, rows[i].gate, "%s",
+                     rows[i].list);
+        wf_model_free(model);
+    }
+}
+
 Test(config, unneeded_keys_cannot_stop_a_run)
 {
     static const char *const rows[] = {

@@ -408,7 +408,7 @@ Test(layout, a_name_is_given_once)
 Test(layout, packed_weights_are_refused)
 {
     static const char *const specs[] = {"hf:", "vllm:tp=2", "sglang:tp=2", "megatron:tp=2"};
-    struct wf_model *model = golden_model("tests/golden/configs/Kimi-K2.5.json"); /* int4 */
+    struct wf_model *model = golden_model("tests/golden/configs/Qwen3.6-27B-NVFP4.json");
     for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
         struct wf_recipe recipe;
         struct wf_layout *layout = NULL;

@@ -8,12 +8,13 @@ import json
 import pathlib
 import re
 
+KEPT = "u"
 HERE = pathlib.Path(__file__).resolve().parent
 REAL = HERE.parent / "real"
 
 
 class Tensor:
-    """Elements of parameter `p` (its number), row-major, as (number, index) pairs; None is a zero."""
+    """Elements of parameter `p` (its number), row-major, as (number, index) pairs; None is a zero, KEPT what nobody moves."""
 
     def __init__(self, shape, cells):
         self.shape, self.cells = list(shape), cells
@@ -60,16 +61,17 @@ class Tensor:
     def runs(self):
         out = []
         for cell in self.cells:
-            if cell is None:
-                if out and out[-1][0] == "z":
+            if cell is None or cell == KEPT:
+                mark = cell or "z"
+                if out and out[-1][0] == mark:
                     out[-1][2] += 1
                 else:
-                    out.append(["z", 0, 1])
+                    out.append([mark, 0, 1])
             elif out and out[-1][0] == cell[0] and out[-1][1] + out[-1][2] == cell[1]:
                 out[-1][2] += 1
             else:
                 out.append([cell[0], cell[1], 1])
-        return ",".join(f"z+{n}" if p == "z" else f"{p}:{s}+{n}" for p, s, n in out)
+        return ",".join(f"{p}+{n}" if p in ("z", KEPT) else f"{p}:{s}+{n}" for p, s, n in out)
 
 
 def stacked(parts):
@@ -326,6 +328,78 @@ def retype(folder, base, dtype, names):
         (out / path.name).write_text("\n".join(lines) + "\n")
 
 
+# --- int4 experts ----------------------------------------------------------------------------------
+
+GROUP = 16
+INT4 = {"quant_method": "compressed-tensors", "format": "pack-quantized",
+        "ignore": ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", r"re:.*mlp\.(gate|up|gate_up|down)_proj.*"],
+        "config_groups": {"group_0": {"targets": ["Linear"],
+                                      "weights": {"num_bits": 4, "type": "int", "group_size": GROUP, "strategy": "group",
+                                                  "symmetric": True, "dynamic": False, "actorder": None}}}}
+ROUTED = re.compile(r"(.*\.mlp\.experts\.)(\d+)\.(gate|up|down)_proj\.weight$")
+
+
+def stack_experts(experts):
+    return Tensor([len(experts)] + experts[0].shape, [c for e in experts for c in e.cells])
+
+
+def int4_experts(dir_, experts, rank, size, transposed):
+    """w13 and w2, packed and scales, of the experts {number: {(matrix, kind): tensor}}."""
+    out = {}
+    turn = Tensor.transposed if transposed else lambda t: t
+    for kind in ("packed", "scale"):
+        w13 = [stacked([row_share(e[m, kind], rank, size) for m in ("gate", "up")]) for e in experts.values()]
+        w2 = [column_share(e["down", kind], rank, size) for e in experts.values()]
+        dtype = "int32" if kind == "packed" else "bfloat16"
+        out[f"{dir_}w13_weight_{kind}"] = dtype, stack_experts([turn(t) for t in w13])
+        out[f"{dir_}w2_weight_{kind}"] = dtype, stack_experts([turn(t) for t in w2])
+    hidden, inside = experts[0]["down", "packed"].shape
+    kept = {"w13_weight_shape": ("bfloat16", 2), "w2_weight_shape": ("bfloat16", 2)}
+    if transposed:
+        for w, columns in (("w13", 64), ("w2", inside * 8 // size)):
+            kept[f"{w}_weight_g_idx"] = kept[f"{w}_g_idx_sort_indices"] = ("int32", columns)
+        assert hidden == 64
+    for name, (dtype, columns) in kept.items():
+        out[dir_ + name] = dtype, Tensor([len(experts), columns], [KEPT] * (len(experts) * columns))
+    return out
+
+
+def int4(folder, base, model_type, live, transposed):
+    """The routed experts of a case packed; `live`: what the engine writes behind "mlp.experts."."""
+    case = json.loads((REAL / base / "case.json").read_text())
+    case["hf_config"]["quantization_config"], case["hf_config"]["model_type"] = INT4, model_type
+    out = start(folder, case, base)
+    lines, renumbered, layers = ["# index\tname\tshape"], {}, {}
+    for number, name, shape in read_table(REAL / base / "params.tsv"):
+        found = ROUTED.match(name)
+        if not found:
+            renumbered[number] = str(len(lines) - 1)
+            lines.append(f"{len(lines) - 1}\t{name}\t{shape}")
+            continue
+        rows, columns = (int(n) for n in shape.split("x"))
+        dir_, expert, matrix = found.groups()
+        for kind, own in (("packed", (rows, columns // 8)), ("scale", (rows, columns // GROUP)), ("shape", (2,))):
+            index = len(lines) - 1
+            experts = layers.setdefault(dir_, {}).setdefault(int(expert), {})
+            experts[matrix, kind] = Tensor.whole(index, own)
+            lines.append(f"{index}\t{name}_{kind}\t{'x'.join(map(str, own))}")
+    (out / "params.tsv").write_text("\n".join(lines) + "\n")
+    size = case["parallel"]["tp"]
+    for path in sorted((REAL / base).glob("rank_*.tsv")):
+        rank = int(path.stem[5:])
+        rows = ["# name\tdtype\tshape\truns"]
+        for line in read_table(path):
+            if line[0] != "alias" and re.search(r"\.w(13|2)_weight$", line[0]):
+                continue
+            if line[0] != "alias":
+                line[3] = re.sub(r"(^|,)(\d+):", lambda m: f"{m[1]}{renumbered[m[2]]}:", line[3])
+            rows.append("\t".join(line))
+        for dir_, experts in layers.items():
+            for name, (dtype, tensor) in int4_experts(dir_ + live, experts, rank, size, transposed).items():
+                rows.append(f"{name}\t{dtype}\t{'x'.join(map(str, tensor.shape))}\t{tensor.runs()}")
+        (out / path.name).write_text("\n".join(rows) + "\n")
+
+
 def start(folder, case, base):
     case["how"] = "not executed: see README.md"
     out = HERE / folder
@@ -400,6 +474,8 @@ def main():
     recut("megatron-gptoss-tp2-etp2", "megatron-bridge-gptoss-tp2-ep2-etp1")
     recut("megatron-local-qwen3moe-sequential-tp2-etp2", "megatron-local-qwen3moe-sequential-tp2-ep2-etp1")
     cut_one("megatron-dsv3-mtp1-tp2", "megatron-dsv3-mtp1-tp1", 2)
+    int4("vllm-kimik2-int4-tp2", "vllm-deepseekv3-tp2", "kimi_k2", "routed_experts.", False)
+    int4("sglang-kimik2-int4-tp2", "sglang-deepseekv3-tp2", "kimi_k2", "", True)
     retype("sglang-gptoss-config-bf16", "sglang-gptoss-bf16-tp2", "bfloat16",
            ("qkv_proj.", "o_proj.", "mlp.router."))
     retype("sglang-qwen3next-config-bf16", "sglang-qwen3next-tp2", "bfloat16", ("linear_attn.norm.",))
