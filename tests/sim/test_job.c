@@ -231,8 +231,7 @@ Test(job, swapped_experts_are_found)
     }
 }
 
-/* Nor does one that looks away for ever once there was a fault: nobody flips, and it is
- * released.
+/* Nor does one that looks away for ever once there was a fault: nobody flips, and it is released.
  */
 Test(job, a_release_of_what_nobody_has_is_found_after_faults)
 {
