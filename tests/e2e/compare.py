@@ -97,6 +97,21 @@ def case_equal():
                 before = after
 
 
+def case_quantised():
+    """Engines that hold codes and scales by a rule, beside plain weights, trainers, and each other."""
+    sizes = {"hidden_size": 512, "head_dim": 64, "num_key_value_heads": 4, "intermediate_size": 768}
+    with Work(model("tiny-qwen3")) as work:
+        plain = make(work, model("tiny-qwen3"), **sizes)
+        codes = dump(work, plain, "vllm:tp=2,quant=vllm", "v")
+        equal(plain, codes)
+        equal(codes, dump(work, plain, "megatron:tp=2", "m"))
+        equal(codes, dump(work, plain, "sglang:quant=vllm", "s"))
+        other = dump(work, plain, "sglang:quant=transformers", "t")
+        equal(plain, other)
+        status, report = compare(codes, other)
+        check(status == 1 and not report["missing_a"] and not report["refused"], "two rules give different codes", report["value"])
+
+
 def write_rank(folder, rank, engine, config, tensors):
     """A rank of a dump, of {name: (shape, bytes)} in bf16."""
     os.makedirs(folder, exist_ok=True)
