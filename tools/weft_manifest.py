@@ -9,6 +9,7 @@ For engines that no recipe describes (docs/manifests.md). Standard library only;
     qkv.put("model.layers.0.self_attn.v_proj.weight", [32, 64], take=[(0, 16), None], at=[80, 0])
     rank.write("rank-0.manifest")
 """
+import copy
 import json
 import os
 import struct
@@ -58,6 +59,12 @@ class Tensor:
         self.bytes = DTYPES[self.dtype][0]
         self.steps = steps_of(self.shape, self.order)
         self.pieces = []  # (offset, axes, parameter or None, first, value)
+
+    def view(self, shape):
+        """The same memory in other dimensions, row-major: what is put there, is in this tensor."""
+        seen = copy.copy(self)
+        seen.shape, seen.steps = list(shape), steps_of(shape)
+        return seen
 
     def put(self, param, shape, take=None, at=None, along=None, less_one=False):
         """A box of the parameter `param`, whose whole shape is `shape`, stands in this tensor.

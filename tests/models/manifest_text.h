@@ -5,7 +5,7 @@
 #include <msgpack.h>
 #include <string.h>
 
-#include "golden.h"
+#include "tests/models/golden.h"
 
 static inline void manifest_pack(msgpack_packer *packer, struct json_object *value)
 {
