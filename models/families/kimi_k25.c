@@ -92,6 +92,38 @@ static const struct wf_engine_row megatron_rows[] = {
     {.name = "{name}", .parts = ENDS, .when = "embeds"},
 };
 
+/* In memory [transformers 5: conversion_mapping.py, kimi_k25] q, k and v of the tower stand apart,
+ * and each head of q and of k has its even rows before its odd ones. */
+#define HALF_HEADS(role, first, last)                                                    \
+    role "(3 * vn@" first ":" last ", vh / vn / 2, 2@0) " role "(3 * vn@" first ":" last \
+         ", vh / vn / 2, 2@1)"
+#define APART(leaf, what, parts_, groups_)                                           \
+    {.name = "{dir}attn." leaf "_proj." what,                                        \
+     .parts = parts_,                                                                \
+     .groups = groups_,                                                              \
+     .when = "shard == 0 || dims == 1",                                              \
+     .cuts = "0~dp"},                                                                \
+    {                                                                                \
+        .name = "{dir}attn." leaf "_proj." what, .parts = parts_, .groups = groups_, \
+        .when = "shard == 1 && dims > 1", .cuts = "1~dp"                             \
+    }
+#define APART_QKV(what, role)                                     \
+    APART("q", what, HALF_HEADS(role, "0", "vn"), "vn"),          \
+        APART("k", what, HALF_HEADS(role, "vn", "2 * vn"), "vn"), \
+        APART("v", what, role "(3 * vn@2 * vn:3 * vn, vh / vn)", NULL)
+
+static const struct wf_engine_row memory_rows[] = {
+    APART_QKV("weight", "vision_qkv"),
+    APART_QKV("bias", "vision_qkv_bias"),
+};
+#define MEMORY_NAMES                                                                         \
+    "language_model.model.=>model.language_model. language_model.lm_head.=>lm_head. "        \
+    ".norm1.=>.norm2. .norm0.=>.norm1. .mlp.fc1.=>.mlp.fc2. .mlp.fc0.=>.mlp.fc1. "           \
+    ".wo.=>.attn.proj. pos_emb.weight=>pos_emb.position_embeddings "                         \
+    "mm_projector.proj.0=>mm_projector.in_proj mm_projector.proj.2=>mm_projector.out_proj "  \
+    "mm_projector.=>model.mm_projector. vision_tower.encoder.blocks.=>vision_tower.layers. " \
+    "vision_tower.encoder.=>vision_tower. vision_tower.=>model.vision_tower."
+
 /* [vLLM: models/kimi_k25.py, vision.py: is_vit_use_data_parallel] Heads that do not divide leave
  * the tower whole. */
 static const struct wf_engine_row vllm_rows[] = {
@@ -132,6 +164,7 @@ static const struct wf_engine_alias vllm_aliases[] = {
 };
 
 static const struct wf_family_engine engines[] = {
+    {.engine = "memory", WF_ROWS_OF(memory_rows), .renames = MEMORY_NAMES},
     {.engine = "megatron",
      .prefix = "language_model.",
      .requires = "!tower || loader.bridge: how mbridge builds this vision tower is not known; use "
@@ -162,6 +195,6 @@ const struct wf_family wf_family_kimi_k25 = {
     "patchmerger or another pos_emb_type than divided_fixed is not known|!tower || (vmerged == vh "
     "&& "
     "vo == H): mm_hidden_size and text_hidden_size of vision_config are those of the tower and the "
-    "text model|!tower || vh % vn == 0: the vision tower's hidden size is no multiple of its "
+    "text model|!tower || vh % (2 * vn) == 0: the vision tower's hidden size is no multiple of its "
     "heads",
 };

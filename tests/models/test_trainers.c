@@ -51,6 +51,10 @@ static const struct {
     {"lite", "{\"model_type\": \"deepseek_v3\", \"q_lora_rank\": null, " BASE LATENT "}"},
     {"sparse", "{\"model_type\": \"deepseek_v32\", \"q_lora_rank\": 12, \"index_n_heads\": 2, "
                "\"index_head_dim\": 8, \"index_topk\": 4, " BASE LATENT "}"},
+    {"kimi",
+     "{\"model_type\": \"kimi_k25\", \"text_config\": {\"q_lora_rank\": 12, " BASE LATENT
+     "}, \"vision_config\": {\"patch_size\": 2, \"vt_hidden_size\": 24, "
+     "\"vt_num_hidden_layers\": 1, \"vt_num_attention_heads\": 2, \"vt_intermediate_size\": 20}}"},
     {"ling25",
      "{\"model_type\": \"bailing_hybrid\", \"num_experts\": 4, "
      "\"moe_intermediate_size\": 8, \"num_shared_experts\": 1, "
@@ -242,6 +246,11 @@ static const struct {
     {"deepseek", "fsdp:dp=3", 1, "model.layers.2.enorm.weight", NULL},
     {"deepseek", "fsdp:dp=3", 1, "model.layers.2.mlp.experts.down_proj", NULL},
     {"vl", "fsdp:dp=2", 1, "model.visual.patch_embed.proj.weight", "8x3x2x2x2"},
+    {"kimi", "fsdp:dp=2", 1, "model.vision_tower.layers.0.attn.q_proj.weight", "12x24"},
+    {"kimi", "fsdp:dp=1,shard=1", 0, "model.vision_tower.layers.0.attn.k_proj.weight", "24x24"},
+    {"kimi", "fsdp:dp=1,shard=1", 0, "model.vision_tower.layers.0.attn.k_proj.bias", "24"},
+    {"kimi", "fsdp:dp=2", 0, "model.mm_projector.out_proj.bias", "8"},
+    {"kimi", "fsdp:dp=2", 0, "model.language_model.layers.1.mlp.experts.gate_up_proj", "2x16x16"},
     {"llama", "fsdp:dp=2,tp=3", 5, "model.layers.0.self_attn.q_proj.weight", "5x16"},
     {"llama", "fsdp:dp=2,tp=3", 5, "model.layers.0.mlp.down_proj.weight", "8x8"},
     {"llama", "fsdp:dp=2,tp=2,shard=1", 3, "model.layers.0.mlp.down_proj.weight", "16x6"},
