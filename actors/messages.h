@@ -195,14 +195,17 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
 #define WF_FIELDS_stored(F) F(VERSION, version, 0) F(U64, writing, 1)
 /* Compares what several ranks of a side hold alike (actors/replicas.h). To train ranks in a round,
  * about the version that it reads; to infer ranks after it, about what they serve. `count` 0: the
- * sums of all their groups; else that of chunks [first, first + count) of one group. */
-#define WF_FIELDS_replicas_request(F)                              \
-    F(KEY, round, 0) F(U64, group, UINT32_MAX) F(U64, first, UINT32_MAX) F(U64, count, UINT32_MAX)
-/* `object`: of all groups, where the rank's own copies of something differ from each other; of a
- * single chunk, what it is. */
-#define WF_FIELDS_replicas(F)                                                                  \
+ * sums of all their groups; else that of chunks [first, first + count) of one group, or, with
+ * `elements`, of so many elements of the one chunk, from its element `within` on. */
+#define WF_FIELDS_replicas_request(F)                                                              \
     F(KEY, round, 0) F(U64, group, UINT32_MAX) F(U64, first, UINT32_MAX) F(U64, count, UINT32_MAX) \
-    F(HASH, plan, 0) /* whose layouts the groups follow from */                                 \
+    F(U64, within, UINT32_MAX) F(U64, elements, UINT32_MAX)
+/* `object`: of all groups, where the rank's own copies of something differ from each other; of a
+ * single chunk, or of elements in it, what that is. `holds`: elements of the single chunk. */
+#define WF_FIELDS_replicas(F)                                                                      \
+    F(KEY, round, 0) F(U64, group, UINT32_MAX) F(U64, first, UINT32_MAX) F(U64, count, UINT32_MAX) \
+    F(U64, within, UINT32_MAX) F(U64, elements, UINT32_MAX) F(U64, holds, UINT32_MAX)              \
+    F(HASH, plan, 0) /* whose layouts the groups follow from */                                    \
     F(TEXT, object, WF_OBJECT_MAX) F(LIST, sums, replica, WF_REPLICA_GROUPS_MAX)
 /* A rank's own account of a version: phases for the timeline, counts of the demo's checks. `text`: how
  * an infer rank's transports move bytes; of a train rank, what became of the version. */

@@ -25,7 +25,9 @@ void wf_client_replicas_asked(struct wf_meta_client *client,
     const struct wf_frame_replicas asked = {.round = request->round,
                                             .group = request->group,
                                             .first = request->first,
-                                            .count = request->count};
+                                            .count = request->count,
+                                            .within = request->within,
+                                            .elements = request->elements};
     if (client->closing || client->agreed == NULL || !has_it(client, &request->round)) {
         return; /* the server asks again, while it wants to know */
     }

@@ -176,7 +176,7 @@ struct wf_server_history {
 enum wf_replicas_stage {
     WF_REPLICAS_OFF,
     WF_REPLICAS_SUMS,   /* each rank's, of all its groups */
-    WF_REPLICAS_SEARCH, /* for the first chunk in which two of them differ */
+    WF_REPLICAS_SEARCH, /* for the first element in which two of them differ */
     WF_REPLICAS_DONE,
 };
 struct wf_server_copy {
@@ -184,6 +184,7 @@ struct wf_server_copy {
     uint64_t incarnation;
     bool said, silent;
     struct wf_hash sum;
+    uint64_t holds; /* elements of the last chunk */
     char object[WF_OBJECT_MAX];
 };
 struct wf_server_replicas {
@@ -192,9 +193,11 @@ struct wf_server_replicas {
     struct wf_round_key key; /* of the round whose version is compared */
     uint64_t begun_ns;
     bool differ;
-    /* SEARCH: somewhere in chunks [low, high) of the group */
+    /* SEARCH: somewhere in chunks [low, high) of the group; if `fine`, in elements [low, high) of
+     * `chunk` */
     uint32_t group;
-    uint64_t low, high;
+    uint64_t low, high, chunk;
+    bool fine;
     struct wf_server_copy pair[2]; /* one of most, and one that differs from it */
     uint32_t holders, alike;       /* ranks that hold the group; that hold it as most do */
 };

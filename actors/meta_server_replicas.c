@@ -3,10 +3,10 @@
  * Of a version that the policy validates: the train side's while the round is open, and nothing is
  * decided before it is known to agree; the infer side's when all serve again, before the round is
  * over. Ranks say one sum a group. Where two differ, halves of that group's chunks are asked for
- * until one chunk is left, which the ranks then name.
+ * until one chunk is left, and of its elements until one is, which the ranks then name.
  *
  *   OFF --begin--> SUMS --all have said--> DONE
- *                   `--some differ--> SEARCH --one chunk is left and named--> DONE
+ *                   `--some differ--> SEARCH --one element is left and named--> DONE
  *
  * Only answers of incarnations that are there count, and only those that were made of one plan are
  * compared, so nobody is blamed for what a rank said that is gone, or whose layout has changed.
@@ -53,10 +53,23 @@ void wf_server_replicas_fini(struct wf_meta_server *server)
 
 /* --- asking -------------------------------------------------------------------------------------
  */
-/* What the search asks its two ranks for: the first half of what is left, or the one chunk. */
+/* What the search asks its two ranks for: the first half of what is left, or the one. */
 static uint64_t search_count(const struct wf_server_replicas *r)
 {
     return r->high - r->low > 1 ? (r->high - r->low) / 2 : 1;
+}
+
+static struct wf_frame_replicas_request search_request(const struct wf_server_replicas *r)
+{
+    struct wf_frame_replicas_request request = {
+        .round = r->key, .group = r->group, .first = r->low, .count = search_count(r)};
+    if (r->fine) {
+        request.first = r->chunk;
+        request.count = 1;
+        request.within = r->low;
+        request.elements = search_count(r);
+    }
+    return request;
 }
 
 static void ask(struct wf_meta_server *server, const struct wf_server_rank *rank)
@@ -64,9 +77,7 @@ static void ask(struct wf_meta_server *server, const struct wf_server_rank *rank
     const struct wf_server_replicas *r = &server->replicas;
     struct wf_frame_replicas_request request = {.round = r->key};
     if (r->stage == WF_REPLICAS_SEARCH) {
-        request.group = r->group;
-        request.first = r->low;
-        request.count = search_count(r);
+        request = search_request(r);
     }
     wf_server_send(server, rank, WF_FRAME_replicas_request, &request);
 }
@@ -312,13 +323,18 @@ static void search(struct wf_meta_server *server)
         if (!r->pair[0].said || !r->pair[1].said) {
             return;
         }
-        if (r->high - r->low <= 1) {
+        if (r->high - r->low > 1) {
+            bool same = wf_hash_equal(r->pair[0].sum, r->pair[1].sum);
+            *(same ? &r->low : &r->high) = r->low + search_count(r);
+        } else if (!r->fine && r->pair[0].holds == r->pair[1].holds && r->pair[0].holds > 1) {
+            r->fine = true;
+            r->chunk = r->low;
+            r->low = 0;
+            r->high = r->pair[0].holds;
+        } else {
             name(server);
             return;
         }
-        uint64_t middle = r->low + search_count(r);
-        bool same = wf_hash_equal(r->pair[0].sum, r->pair[1].sum);
-        *(same ? &r->low : &r->high) = middle;
         r->pair[0].said = r->pair[1].said = false;
         ask_all(server);
     }
@@ -383,11 +399,14 @@ static void take_half(struct wf_server_replicas *r, const struct wf_server_rank 
 {
     for (int i = 0; i < 2; i++) {
         struct wf_server_copy *copy = &r->pair[i];
-        if (copy->rank == rank && !copy->said && replicas->group == r->group &&
-            replicas->first == r->low && replicas->count == search_count(r)) {
+        const struct wf_frame_replicas_request asked = search_request(r);
+        if (copy->rank == rank && !copy->said && replicas->group == asked.group &&
+            replicas->first == asked.first && replicas->count == asked.count &&
+            replicas->within == asked.within && replicas->elements == asked.elements) {
             copy->said = true;
             copy->silent = replicas->sums_count == 0; /* it can say nothing of it any more */
             copy->sum = copy->silent ? (struct wf_hash){0, 0} : replicas->sums[0].sum;
+            copy->holds = replicas->holds;
             memcpy(copy->object, replicas->object, sizeof copy->object);
         }
     }

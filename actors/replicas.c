@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "actors/plan_parts.h"
+#include "models/copy.h"
 #include "models/variant.h"
 
 enum { ALONE = UINT32_MAX }; /* group of what is held by this rank only, but twice */
@@ -240,11 +241,18 @@ static enum wf_status find_all(struct maker *maker, struct wf_error *error)
 
 /* --- digests of it
  * -------------------------------------------------------------------------------- */
+/* And in it by parameter and element: what is found first is the first. */
 static int by_group(const void *a, const void *b)
 {
     const struct found *x = a, *y = b;
     if (x->group != y->group) {
         return x->group < y->group ? -1 : 1;
+    }
+    if (x->param != y->param) {
+        return x->param < y->param ? -1 : 1;
+    }
+    if (x->box.dst_offset != y->box.dst_offset) {
+        return x->box.dst_offset < y->box.dst_offset ? -1 : 1;
     }
     return x->order < y->order ? -1 : x->order > y->order;
 }
@@ -453,29 +461,91 @@ static uint64_t element_at(const struct wf_box *box, uint64_t index)
     return element;
 }
 
-/* "NAME, elements A..B, in TENSOR"; gives its length. */
-static void describe(const struct wf_model *model, const struct wf_layout *own,
-                     const struct found *found, uint64_t chunk, char *text, size_t bytes)
+static uint64_t chunk_elements(const struct found *found, uint64_t chunk)
 {
     uint64_t each = WF_DIGEST_CHUNK_BYTES / wf_dtype_bytes(found->as_dtype);
-    uint64_t first = chunk * each, end = first + each;
-    end = end < found->box.elements ? end : found->box.elements;
-    snprintf(text, bytes, "%s, elements %" PRIu64 "..%" PRIu64 ", in %s",
-             model->params[found->param].name, element_at(&found->box, first),
-             element_at(&found->box, end - 1), own->tensors[found->tensor].name);
+    uint64_t left = found->box.elements - chunk * each;
+    return left < each ? left : each;
+}
+
+/* "NAME, elements A..B, in TENSOR": of a chunk, or of `count` elements of it. */
+static void describe(const struct wf_model *model, const struct wf_layout *own,
+                     const struct found *found, uint64_t chunk, struct wf_copy_part part,
+                     char *text, size_t bytes)
+{
+    uint64_t begin = chunk * (WF_DIGEST_CHUNK_BYTES / wf_dtype_bytes(found->as_dtype));
+    uint64_t first = element_at(&found->box, begin + part.first);
+    char elements[64];
+    if (part.count == 1) {
+        snprintf(elements, sizeof elements, "element %" PRIu64, first);
+    } else {
+        snprintf(elements, sizeof elements, "elements %" PRIu64 "..%" PRIu64, first,
+                 element_at(&found->box, begin + part.first + part.count - 1));
+    }
+    snprintf(text, bytes, "%s, %s, in %s", model->params[found->param].name, elements,
+             own->tensors[found->tensor].name);
+}
+
+/* The box of a chunk of a group, and its number within the box; NULL: there is none. */
+static const struct found *find_chunk(const struct wf_replicas *replicas, uint32_t group,
+                                      uint64_t chunk, uint64_t *within_out)
+{
+    uint32_t at = find_group(replicas, group);
+    if (at == UINT32_MAX || chunk >= replicas->groups[at].chunks) {
+        return NULL;
+    }
+    uint64_t index = replicas->first->first_chunk[replicas->group_box[at]] + chunk;
+    return &replicas->firsts[wf_digests_op(replicas->first, index, within_out)];
+}
+
+uint64_t wf_replicas_elements(const struct wf_replicas *replicas, uint32_t group, uint64_t chunk)
+{
+    uint64_t within;
+    const struct found *found = find_chunk(replicas, group, chunk, &within);
+    return found != NULL ? chunk_elements(found, within) : 0;
+}
+
+/* Cuts the part at the chunk's end; NULL: nothing is left. */
+static const struct found *find_part(const struct wf_replicas *replicas,
+                                     const struct wf_replicas_part *part, uint64_t *chunk_out,
+                                     struct wf_copy_part *out)
+{
+    const struct found *found = find_chunk(replicas, part->group, part->chunk, chunk_out);
+    uint64_t elements = found != NULL ? chunk_elements(found, *chunk_out) : 0;
+    if (part->first >= elements) {
+        return NULL;
+    }
+    uint64_t left = elements - part->first;
+    *out = (struct wf_copy_part){part->first,
+                                 part->count == 0 || part->count > left ? left : part->count};
+    return found;
+}
+
+bool wf_replicas_part_sum(const struct wf_replicas *replicas, void *const *tensors,
+                          struct wf_replicas_part part, struct wf_hash *sum_out)
+{
+    uint64_t chunk;
+    struct wf_copy_part elements;
+    const struct found *found = find_part(replicas, &part, &chunk, &elements);
+    if (found == NULL) {
+        return false;
+    }
+    elements.first += chunk * (WF_DIGEST_CHUNK_BYTES / wf_dtype_bytes(found->as_dtype));
+    *sum_out = (struct wf_hash){0, wf_box_digest(&found->box, false, tensors[found->tensor],
+                                                 found->dtype, found->as_dtype, elements)};
+    return true;
 }
 
 void wf_replicas_describe(const struct wf_replicas *replicas, const struct wf_model *model,
-                          const struct wf_layout *own, uint32_t group, uint64_t chunk, char *text,
+                          const struct wf_layout *own, struct wf_replicas_part part, char *text,
                           size_t bytes)
 {
-    uint32_t at = find_group(replicas, group);
+    uint64_t chunk;
+    struct wf_copy_part elements;
+    const struct found *found = find_part(replicas, &part, &chunk, &elements);
     text[0] = '\0';
-    if (at != UINT32_MAX && chunk < replicas->groups[at].chunks) {
-        uint64_t within;
-        uint64_t index = replicas->first->first_chunk[replicas->group_box[at]] + chunk;
-        uint32_t box = wf_digests_op(replicas->first, index, &within);
-        describe(model, own, &replicas->firsts[box], within, text, bytes);
+    if (found != NULL) {
+        describe(model, own, found, chunk, elements, text, bytes);
     }
 }
 
@@ -488,7 +558,9 @@ bool wf_replicas_own_differ(const struct wf_replicas *replicas, const struct wf_
         uint32_t box = wf_digests_op(second, i, &chunk);
         uint32_t of = replicas->first_of[box];
         if (second->chunks[i] != first->chunks[first->first_chunk[of] + chunk]) {
-            describe(model, own, &replicas->firsts[of], chunk, text, bytes);
+            const struct found *found = &replicas->firsts[of];
+            const struct wf_copy_part all = {0, chunk_elements(found, chunk)};
+            describe(model, own, found, chunk, all, text, bytes);
             size_t used = strlen(text);
             snprintf(text + used, bytes - used, " and in %s",
                      own->tensors[replicas->seconds[box].tensor].name);

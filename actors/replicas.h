@@ -65,10 +65,22 @@ void wf_replicas_compute(struct wf_replicas *replicas, void *const *tensors, uin
  * rank is not in that group. */
 bool wf_replicas_sum(const struct wf_replicas *replicas, uint32_t group, uint64_t first,
                      uint64_t count, struct wf_hash *sum_out);
-/* "model.norm.weight, elements 0..1023, in final_layernorm.weight"; `own` as in the input. Empty:
- * there is no such chunk. */
+/* Some elements of one chunk of a group. */
+struct wf_replicas_part {
+    uint32_t group;
+    uint64_t chunk;
+    uint64_t first, count; /* elements, counted in the chunk; count 0: all of it */
+};
+/* Elements of the chunk; 0: there is none. */
+uint64_t wf_replicas_elements(const struct wf_replicas *replicas, uint32_t group, uint64_t chunk);
+/* Digests them now, at most a chunk's bytes; `tensors` as for wf_replicas_compute. False: there are
+ * none. */
+bool wf_replicas_part_sum(const struct wf_replicas *replicas, void *const *tensors,
+                          struct wf_replicas_part part, struct wf_hash *sum_out);
+/* "model.norm.weight, elements 0..1023, in final_layernorm.weight" ("element 7" of one); `own` as
+ * in the input. Empty: there are none. */
 void wf_replicas_describe(const struct wf_replicas *replicas, const struct wf_model *model,
-                          const struct wf_layout *own, uint32_t group, uint64_t chunk, char *text,
+                          const struct wf_layout *own, struct wf_replicas_part part, char *text,
                           size_t bytes);
 /* False: what stands twice on this rank is the same. True: the first place where it is not, as
  * "model.embed_tokens.weight, elements 0..1023, in A and in B". */

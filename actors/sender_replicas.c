@@ -75,13 +75,27 @@ static void list_sums(const struct sender_replicas *r, struct wf_frame_replicas 
     }
 }
 
-static void add_sum(const struct sender_replicas *r, struct wf_frame_replicas *frame)
+/* Of chunks, from what was computed; of elements in one, from memory: a server that looks for the
+ * first that differs asks some twenty times for halves of what it asked before. */
+static void add_sum(const struct wf_sender *sender, struct wf_frame_replicas *frame)
 {
+    const struct sender_replicas *r = &sender->replicas;
+    const struct wf_replicas_part part = {.group = (uint32_t)frame->group,
+                                          .chunk = frame->first,
+                                          .first = frame->within,
+                                          .count = frame->elements};
     struct wf_el_replica sum = {.group = frame->group, .chunks = frame->count};
+    bool has = frame->elements > 0
+                   ? wf_replicas_part_sum(r->made, sender->slots[r->slot].tensors, part, &sum.sum)
+                   : wf_replicas_sum(r->made, part.group, frame->first, frame->count, &sum.sum);
     frame->sums = calloc(1, sizeof frame->sums[0]);
-    if (frame->sums != NULL &&
-        wf_replicas_sum(r->made, (uint32_t)frame->group, frame->first, frame->count, &sum.sum)) {
+    if (frame->sums != NULL && has) {
         frame->sums[frame->sums_count++] = sum;
+    }
+    if (frame->count == 1) {
+        frame->holds = wf_replicas_elements(r->made, part.group, frame->first);
+        wf_replicas_describe(r->made, sender->rank->options.model, sender->rank->layout, part,
+                             frame->object, sizeof frame->object);
     }
 }
 
@@ -100,11 +114,7 @@ static void answer(struct wf_sender *sender)
         wf_replicas_own_differ(r->made, model, sender->rank->layout, frame->object,
                                sizeof frame->object);
     } else {
-        add_sum(r, frame);
-        if (frame->count == 1) {
-            wf_replicas_describe(r->made, model, sender->rank->layout, (uint32_t)frame->group,
-                                 frame->first, frame->object, sizeof frame->object);
-        }
+        add_sum(sender, frame);
     }
     drop(r);
     wf_send(wf_meta_client_actor(sender->rank->client), &out->msg);

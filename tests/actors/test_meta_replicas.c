@@ -7,7 +7,7 @@
 #include "tests/actors/puppets.h"
 
 enum { ENGINES = 4, GROUP = 7, CHUNKS = 8 };
-#define OBJECT "alpha, elements 0..31, in beta"
+#define OBJECT "alpha, element 7, in beta"
 
 static struct world w;
 
@@ -30,7 +30,7 @@ enum manner {
     SILENT,
     LEAVES
 };
-enum { DIFFERENT_CHUNK = 5 }; /* of an odd rank */
+enum { DIFFERENT_CHUNK = 5, ELEMENTS = 1000, DIFFERENT_ELEMENT = 613 }; /* of an odd rank */
 
 static struct puppet *observer;
 static uint32_t answered[PUPPETS_MAX]; /* frames that were looked at */
@@ -45,9 +45,10 @@ static void start(uint32_t engines)
     memset(answered, 0, sizeof answered);
 }
 
-static struct wf_hash sum_of(enum manner manner, uint64_t first, uint64_t count)
+/* Of chunks, or of elements of the one that differs. */
+static struct wf_hash sum_of(enum manner manner, uint64_t first, uint64_t count, uint64_t odd_one)
 {
-    bool inside = first <= DIFFERENT_CHUNK && DIFFERENT_CHUNK < first + count;
+    bool inside = first <= odd_one && odd_one < first + count;
     uint64_t odd = manner == ODD && inside ? 1 : manner == OTHER_ODD && inside ? 2 : 0;
     return (struct wf_hash){first * 100 + count, odd};
 }
@@ -60,21 +61,27 @@ static void answer(struct puppet *rank, const struct wf_frame_replicas_request *
                                          .group = request->group,
                                          .first = request->first,
                                          .count = request->count,
+                                         .within = request->within,
+                                         .elements = request->elements,
                                          .plan = rank->input,
                                          .sums = &sum,
                                          .sums_count = manner != NOTHING};
     if (request->count == 0) {
-        sum.sum = sum_of(manner, 0, CHUNKS);
+        sum.sum = sum_of(manner, 0, CHUNKS, DIFFERENT_CHUNK);
         replicas.plan.low += manner == OF_ANOTHER_PLAN;
         sum.chunks += manner == OF_OTHER_CHUNKS;
         sum.sum.high += manner == OF_ANOTHER_PLAN || manner == OF_OTHER_CHUNKS;
-    } else {
+        strcpy(replicas.object, manner == TWICE ? OBJECT : "");
+    } else if (request->elements == 0) {
         cr_assert_eq(request->group, GROUP);
-        sum.sum = sum_of(manner, request->first, request->count);
-    }
-    bool names = request->count == 1 && request->first == DIFFERENT_CHUNK;
-    if (names || (request->count == 0 && manner == TWICE)) {
-        strcpy(replicas.object, OBJECT);
+        sum.sum = sum_of(manner, request->first, request->count, DIFFERENT_CHUNK);
+        replicas.holds = request->count == 1 ? ELEMENTS : 0;
+        strcpy(replicas.object, request->count == 1 ? "a chunk" : "");
+    } else {
+        cr_assert(request->first == DIFFERENT_CHUNK && request->count == 1, "another chunk");
+        sum.sum = sum_of(manner, request->within, request->elements, DIFFERENT_ELEMENT);
+        bool found = request->within == DIFFERENT_ELEMENT && request->elements == 1;
+        strcpy(replicas.object, found ? OBJECT : "elements");
     }
     puppet_send(rank, WF_FRAME_replicas, &replicas);
 }

@@ -154,3 +154,72 @@ Test(plan_copies, what_is_compared)
         world_free(&world);
     }
 }
+
+/* Of a parameter of several chunks, in a tensor whose halves have changed places. */
+Test(plan_copies, the_element_that_differs_is_found)
+{
+    enum { HIGH = 1024, WIDE = 1024, AT = 700123 };
+    static const struct hand_param param = {"alpha", HIGH, WIDE};
+    static const struct hand_piece whole[2] = {
+        {0, WF_DTYPE_BF16, HIGH, WIDE, 0, 0, 0, 0, 0, HIGH, WIDE}};
+    static const struct hand_piece halves[3] = {
+        {0, WF_DTYPE_BF16, HIGH, WIDE, 0, 512, 0, 0, 0, 512, WIDE},
+        {0, WF_DTYPE_BF16, HIGH, WIDE, 0, 0, 0, 512, 0, 512, WIDE}};
+    struct world world = {0};
+    struct wf_error error = {0};
+    struct wf_replicas *replicas[2];
+    void *tensors[2];
+    char text[300];
+    hand_model(&world, &param, 1);
+    hand_rank(&world, WF_TRAIN, 0, whole);
+    hand_rank(&world, WF_TRAIN, 0, halves);
+    for (uint32_t r = 0; r < 2; r++) {
+        const struct wf_replicas_input input = {.model = world.model,
+                                                .layouts = world.layouts,
+                                                .rank_count = 2,
+                                                .rank = r,
+                                                .side = WF_TRAIN,
+                                                .own = world.layouts[r]};
+        cr_assert_eq(wf_replicas_new(&input, &replicas[r], &error), WF_OK, "%s", error.text);
+        fill(world.layouts[r], &tensors[r]);
+        ((uint16_t *)tensors[0])[AT] ^= r == 0;
+        wf_replicas_compute(replicas[r], &tensors[r], 0, wf_replicas_chunks(replicas[r]));
+    }
+    uint32_t groups;
+    const struct wf_replicas_group *group = wf_replicas_groups(replicas[0], &groups);
+    cr_assert(groups == 1 && group->chunks == 2, "%u groups, %u chunks", groups, group->chunks);
+    struct wf_replicas_part part = {.group = group->id};
+    struct wf_hash sums[2];
+    for (part.chunk = 0; part.chunk < 2; part.chunk++) {
+        for (uint32_t r = 0; r < 2; r++) {
+            cr_assert(wf_replicas_sum(replicas[r], group->id, part.chunk, 1, &sums[r]));
+        }
+        if (!wf_hash_equal(sums[0], sums[1])) {
+            break;
+        }
+    }
+    cr_assert_eq(part.chunk, 1);
+    uint64_t high = wf_replicas_elements(replicas[0], group->id, part.chunk);
+    cr_assert_eq(high, HIGH * WIDE / 2);
+    while (high - part.first > 1) {
+        part.count = (high - part.first) / 2;
+        for (uint32_t r = 0; r < 2; r++) {
+            cr_assert(wf_replicas_part_sum(replicas[r], &tensors[r], part, &sums[r]));
+        }
+        if (wf_hash_equal(sums[0], sums[1])) {
+            part.first += part.count;
+        } else {
+            high = part.first + part.count;
+        }
+    }
+    part.count = 1;
+    wf_replicas_describe(replicas[1], world.model, world.layouts[1], part, text, sizeof text);
+    cr_expect_str_eq(text, "alpha, element 700123, in tensor0");
+    part.first = HIGH * WIDE / 2;
+    cr_expect_not(wf_replicas_part_sum(replicas[0], &tensors[0], part, &sums[0]));
+    for (uint32_t r = 0; r < 2; r++) {
+        wf_replicas_free(replicas[r]);
+        free(tensors[r]);
+    }
+    world_free(&world);
+}

@@ -48,14 +48,14 @@ def case_trainers():
             # In pipeline stage 1, data-parallel copy 1: only rank 4 has the same.
             status, report, text = altered(work, "train:6,2,decoder.layers.0.mlp.linear_fc2.weight,5000",
                                            train_extra=extra, **dp)
-            version = found(report, "train", 6, "model.layers.2.mlp.down_proj.weight, elements 0..",
+            version = found(report, "train", 6, "model.layers.2.mlp.down_proj.weight, element 4996,",
                             "in decoder.layers.0.mlp.linear_fc2.weight", "than train rank 4 ", "not known")
             check(status == 1 and version and version["replicas_different"] == 1, f"{name}: both ranks are named", text[-2000:])
             check(states(report) == ["committed", "aborted", "aborted"] and
                   all(v["elements_wrong"] == 0 for v in report["versions"]), f"{name}: nothing of it was served", text[-2000:])
             check("result   NOT OK" in text, f"{name}: the run is not ok", text[-500:])
         status, report, text = altered(work, "train:1,2,decoder.layers.0.self_attention.q_layernorm.weight,31", **dp)
-        check(status == 1 and found(report, "train", 1, "model.layers.0.self_attn.q_norm.weight, elements 0..15",
+        check(status == 1 and found(report, "train", 1, "model.layers.0.self_attn.q_norm.weight, element 15,",
                                     "3 of the 4 ranks that hold it"), "the one that differs from three is named", text[-2000:])
         status, report, text = altered(work, "train:6,2,decoder.layers.0.mlp.linear_fc2.weight,5000",
                                        extra="policy: {validate_every: 3}\n", **dp)
@@ -68,7 +68,7 @@ def case_engines():
     with Work() as work:
         two = dict(train="megatron:tp=2", infer="vllm:tp=2,engines=2", versions=3)
         status, report, text = altered(work, "infer:2,2,model.layers.1.mlp.down_proj.weight,400", **two)
-        version = found(report, "infer", 2, "model.layers.1.mlp.down_proj.weight", "than infer rank 0 ")
+        version = found(report, "infer", 2, "model.layers.1.mlp.down_proj.weight, element 392,", "than infer rank 0 ")
         check(status == 1 and version and version["state"] == "committed" and version["replicas_different"] == 1,
               "an engine's copy is named", text[-2000:])
         check(report["versions"][2]["replicas_different"] == 0, "the next version is written over it", report["versions"])

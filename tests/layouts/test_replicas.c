@@ -226,9 +226,10 @@ static void change_one(struct side *side, uint64_t *state, struct tally *tally)
             wf_replicas_sum(rank->replicas, groups[g].id, 0, groups[g].chunks, &after);
             if (!wf_hash_equal(after, before[g])) {
                 changed++;
-                wf_replicas_describe(rank->replicas, side->world->model, rank->own, groups[g].id, 0,
-                                     text, sizeof text);
-                cr_expect(strstr(text, ", elements ") != NULL, "%s", text);
+                wf_replicas_describe(rank->replicas, side->world->model, rank->own,
+                                     (struct wf_replicas_part){.group = groups[g].id}, text,
+                                     sizeof text);
+                cr_expect(strstr(text, ", element") != NULL, "%s", text);
             }
         }
         bool twice = wf_replicas_own_differ(rank->replicas, side->world->model, rank->own, text,

@@ -7,6 +7,16 @@
 
 #include "tests/sim/job.h"
 
+static struct job_options options_of(const char *kind, uint64_t seed)
+{
+    return strncmp(kind, "server", 6) == 0     ? job_options_of_server_seed(seed)
+           : strncmp(kind, "experts", 7) == 0  ? job_options_of_experts_seed(seed)
+           : strncmp(kind, "prepared", 8) == 0 ? job_options_of_prepared_seed(seed)
+           : strncmp(kind, "replicas", 8) == 0 ? job_options_of_replicas_seed(seed)
+           : strncmp(kind, "cut", 3) == 0      ? job_options_of_cut_seed(seed)
+                                               : job_options_of_seed(seed);
+}
+
 int main(int argc, char **argv)
 {
     uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
@@ -17,22 +27,7 @@ int main(int argc, char **argv)
     uint32_t struck_at[JOB_POINT_COUNT] = {0}, struck_by[JOB_FAULT_COUNT] = {0};
     uint32_t at_server[JOB_FAULT_COUNT] = {0}, records[JOB_RECORDS] = {0};
     for (uint64_t seed = first; seed <= last; seed++) {
-        struct job_options options = job_options_of_seed(seed);
-        if (argc > 3 && strncmp(argv[3], "server", 6) == 0) {
-            options = job_options_of_server_seed(seed);
-        }
-        if (argc > 3 && strncmp(argv[3], "experts", 7) == 0) {
-            options = job_options_of_experts_seed(seed);
-        }
-        if (argc > 3 && strncmp(argv[3], "prepared", 8) == 0) {
-            options = job_options_of_prepared_seed(seed);
-        }
-        if (argc > 3 && strncmp(argv[3], "replicas", 8) == 0) {
-            options = job_options_of_replicas_seed(seed);
-        }
-        if (argc > 3 && strncmp(argv[3], "cut", 3) == 0) {
-            options = job_options_of_cut_seed(seed);
-        }
+        struct job_options options = options_of(argc > 3 ? argv[3] : "", seed);
         if (argc > 3 && strstr(argv[3], "trace") != NULL) {
             options.trace = stdout;
         }
