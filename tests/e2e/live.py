@@ -12,6 +12,7 @@ import e2e
 from compare import Tensors
 from e2e import MODELS, WEFT, Watched, Work, check, weft
 from files import wait_for
+from transports import has_ucx
 from slow import PATIENT
 
 JOB = """job: live
@@ -63,10 +64,10 @@ class Held:
             job.wait(timeout=e2e.DEADLINE)
 
 
-def job_held(work, point, versions, train="megatron:tp=2", infer="vllm:tp=2,engines=2"):
+def job_held(work, point, versions, train="megatron:tp=2", infer="vllm:tp=2,engines=2", extra=""):
     path = work.path("job.yaml")
     with open(path, "w") as out:
-        out.write(JOB.format(model=work.model, versions=versions, train=train, infer=infer) + PATIENT)
+        out.write(JOB.format(model=work.model, versions=versions, train=train, infer=infer) + PATIENT + extra)
     return path, Held(work, "held", point, lambda: Watched(path))
 
 
@@ -186,11 +187,15 @@ def case_codes_and_trainers():
     """Codes of fp8 that an engine holds beside the values they are of; trainers, while they hold a version."""
     with Work(os.path.join(MODELS, "blocks-qwen3-moe.json")) as work:
         path, held = job_held(work, "infer:0,before,flipped,2", 2, train="megatron:tp=2,ep=2,etp=1",
-                              infer="sglang:tp=1,engines=2,quant=deepseek")
+                              infer="sglang:tp=1,engines=2,quant=deepseek", extra='server: {listen: "127.0.0.1:0"}\n')
         with held:
             wait_for(held.started, lambda: stored(work, 2))
             equal(stored(work, 2), path + "/train", "the train side")
             equal(stored(work, 2), path + "/engine:1", "an engine in fp8")
+            if has_ucx():
+                os.environ["WEFT_HOST_NAME"] = "elsewhere"
+                equal(stored(work, 2), path + "/engine:1", "read by UCX, it")
+                del os.environ["WEFT_HOST_NAME"]
             held.go_on()
             status, _ = held.started.end()
             check(status == 0, "the job ends well", held.started.text[-2000:])
