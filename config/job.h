@@ -62,6 +62,8 @@ struct wf_job_fault {
     uint32_t ranks[WF_FAULT_RANKS_MAX], rank_count; /* 0: all */
 };
 
+#define WF_TRANSIT_DEFAULT (UINT64_C(64) << 20) /* of transport.transit_budget */
+
 struct wf_job_file {
     char path[WF_PATH_MAX]; /* of the file */
     char name[WF_JOB_NAME_MAX];

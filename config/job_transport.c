@@ -7,7 +7,6 @@
 #include "config/yaml_check.h"
 #include "transports/ucx.h"
 
-#define TRANSIT_DEFAULT (UINT64_C(64) << 20)
 #define TRANSIT_MIN (UINT64_C(1) << 20)
 #define TRANSIT_MAX (UINT64_C(1) << 40)
 #define DELAY_MAX_NS (UINT64_C(3600000000000) * 1000)
@@ -115,7 +114,7 @@ enum wf_status wf_job_take_transport(const struct raw_transport *raw, struct wf_
                                      struct wf_error *error)
 {
     job->transport.share_memory = true;
-    job->transport.transit_bytes = TRANSIT_DEFAULT;
+    job->transport.transit_bytes = WF_TRANSIT_DEFAULT;
     job->transport.lanes = 1;
     if (raw == NULL) {
         return WF_OK;

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "config/job.h"
+#include "config/units.h"
 #include "runtime/nearest.h"
 #include "tools/commands.h"
 #include "tools/family_option.h"
@@ -25,11 +27,12 @@ struct arguments {
     struct wf_family_files families;
     uint32_t infer_count, per_host;
     double link_gbps;
+    uint64_t transit_bytes;
     struct wf_plan_focus focus;
     bool explain;
 };
 
-enum { KEY_PARAM = 256, KEY_PER_HOST, KEY_PLACEMENT };
+enum { KEY_PARAM = 256, KEY_PER_HOST, KEY_PLACEMENT, KEY_TRANSIT };
 
 static const struct argp_option options[] = {
     {"model", 'm', "CONFIG.json", 0, "the model: a config.json or a Hugging Face folder", 0},
@@ -48,6 +51,10 @@ static const struct argp_option options[] = {
      0},
     {"per-host", KEY_PER_HOST, "N", 0,
      "ranks of one side that share a host and its link (default 8)", 0},
+    {"transit-budget", KEY_TRANSIT, "SIZE", 0,
+     "transport.transit_budget of the job: what a train rank prepares and casts once has to fit "
+     "into it (default 64MiB)",
+     0},
     {"param", KEY_PARAM, "NAME", 0, "explain: the parameter, by its Hugging Face name", 0},
     {"json", 'j', "FILE", 0, "write the figures to FILE as JSON (- is standard output)", 0},
     {0},
@@ -84,6 +91,13 @@ static void parse_link(const char *text, struct arguments *arguments, struct arg
     if (!plain || *text == '\0' || *end != '\0' || !(arguments->link_gbps > 0) ||
         arguments->link_gbps > 1e9) {
         argp_error(state, "--link is a number of Gbit/s above 0, not \"%s\"", text);
+    }
+}
+
+static void parse_transit(const char *text, struct arguments *arguments, struct argp_state *state)
+{
+    if (!wf_parse_bytes(text, &arguments->transit_bytes)) {
+        argp_error(state, "--transit-budget is bytes such as 512KiB or 2GiB, not \"%s\"", text);
     }
 }
 
@@ -162,6 +176,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
                        argument);
         }
         return 0;
+    case KEY_TRANSIT:
+        parse_transit(argument, arguments, state);
+        return 0;
     case KEY_PLACEMENT:
         load_placement(argument, arguments, state);
         return 0;
@@ -239,6 +256,10 @@ static enum wf_status write_json(const char *path, const struct wf_plan_job *job
     json_object_object_add(root, "ingress_max_over_mean",
                            json_object_new_double(facts->ingress_max_over_mean));
     json_object_object_add(root, "build_seconds", json_object_new_double(facts->build_seconds));
+    json_object_object_add(root, "cast_made_bytes", json_object_new_uint64(plan->cast_made_bytes));
+    json_object_object_add(root, "cast_once_bytes", json_object_new_uint64(plan->cast_once_bytes));
+    json_object_object_add(root, "cast_moving_bytes",
+                           json_object_new_uint64(plan->cast_moving_bytes));
     json_object_object_add(root, "bound_seconds",
                            facts->link_gbps > 0 ? json_object_new_double(facts->bound_seconds)
                                                 : NULL);
@@ -367,6 +388,7 @@ static int plan_job(const struct arguments *arguments, const struct wf_model *co
     double start = now_seconds();
     enum wf_status status = wf_plan_job_init(&job, config, arguments->train, arguments->infer,
                                              arguments->infer_count, arguments->per_host, &error);
+    job.input.policy.cast_bytes_max = arguments->transit_bytes;
     int result = status == WF_OK
                      ? show_job(&job, arguments, now_seconds() - start)
                      : failed(&error, status == WF_NO_MEMORY ? WF_EXIT_FAILED : WF_EXIT_USAGE);
@@ -394,10 +416,12 @@ int wf_cmd_plan(int argc, char **argv)
             "how evenly, and whether every element arrives exactly once. With \"explain\" and the "
             "same options: every box of one parameter.\v"
             "--json gives hash, ops, bytes_unique, bytes_moved, egress_max_over_mean, "
-            "ingress_max_over_mean, build_seconds, bound_seconds (null without --link), proof "
-            "and classes. Hosts are imagined: no host has ranks of both sides.",
+            "ingress_max_over_mean, build_seconds, cast_made_bytes (by train ranks, once), "
+            "cast_once_bytes (read from those), cast_moving_bytes, bound_seconds (null without "
+            "--link), proof and classes. Hosts are imagined: no host has ranks of both sides.",
     };
-    struct arguments arguments = {.per_host = PER_HOST_DEFAULT, .focus = {.all = true}};
+    struct arguments arguments = {
+        .per_host = PER_HOST_DEFAULT, .transit_bytes = WF_TRANSIT_DEFAULT, .focus = {.all = true}};
     argp_err_exit_status = WF_EXIT_USAGE;
     argv[0] = (char[]){"weft plan"}; /* the name in argp's messages */
     argp_parse(&argp, argc, argv, 0, NULL, &arguments);

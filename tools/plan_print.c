@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "actors/plan_casts.h"
 #include "models/prepare.h"
 #include "models/variant.h"
 #include "tools/plan_cuts.h"
@@ -121,6 +122,34 @@ static void print_groups(FILE *out, const struct wf_plan_job *job)
     }
 }
 
+/* What engines hold in a narrower type, and who casts it how often. */
+static void print_casts(FILE *out, const struct wf_plan_job *job, const struct wf_plan *plan)
+{
+    char made[NUMBER_TEXT], once[NUMBER_TEXT], saved[NUMBER_TEXT], moving[NUMBER_TEXT],
+        budget[NUMBER_TEXT];
+    if (plan->cast_once_bytes + plan->cast_moving_bytes == 0) {
+        return;
+    }
+    fprintf(out,
+            "casts      %s are narrower at the engines: %s of them are read from %s that origins "
+            "cast once (%" PRIu32 " tensors), which saves casting %s; %s are cast while they "
+            "move\n",
+            bytes_text(plan->cast_once_bytes + plan->cast_moving_bytes, budget),
+            bytes_text(plan->cast_once_bytes, once), bytes_text(plan->cast_made_bytes, made),
+            plan->cast_count,
+            bytes_text(plan->cast_once_bytes > plan->cast_made_bytes
+                           ? plan->cast_once_bytes - plan->cast_made_bytes
+                           : 0,
+                       saved),
+            bytes_text(plan->cast_moving_bytes, moving));
+    if (plan->cast_moving_bytes > 0) {
+        fprintf(out,
+                "           what has one reader is cast as it moves, and what does not fit into "
+                "--transit-budget, %s for each train rank\n",
+                bytes_text(job->input.policy.cast_bytes_max, budget));
+    }
+}
+
 void wf_plan_print(FILE *out, const struct wf_plan_job *job, const struct wf_plan *plan,
                    const struct wf_plan_facts *facts, const struct wf_plan_focus *focus)
 {
@@ -140,6 +169,7 @@ void wf_plan_print(FILE *out, const struct wf_plan_job *job, const struct wf_pla
             bytes_text(plan->egress_max, most), facts->egress_max_over_mean, plan->egress_ranks);
     fprintf(out, "ingress    busiest rank gets %s, %.3f of the mean over %" PRIu32 " ranks\n",
             bytes_text(plan->ingress_max, most), facts->ingress_max_over_mean, plan->ingress_ranks);
+    print_casts(out, job, plan);
     if (facts->link_gbps > 0) {
         fprintf(out,
                 "bound      %.4g s: the busiest host of %" PRIu32 " ranks at %g Gbit/s each way\n",
@@ -236,13 +266,13 @@ static void side_text(const struct side_box *side, const struct wf_tensor *tenso
     }
 }
 
-static void print_op(FILE *out, const struct wf_plan_job *job, const struct wf_edge *edge,
-                     const struct wf_op *op)
+static void print_op(FILE *out, const struct wf_plan_job *job, const struct wf_plan *plan,
+                     const struct wf_edge *edge, const struct wf_op *op)
 {
-    const struct wf_tensor *src =
-        &layout_of(job, WF_TRAIN, edge->src_rank)->tensors[op->src_tensor];
-    const struct wf_tensor *dst =
-        &layout_of(job, WF_INFER, edge->dst_rank)->tensors[op->dst_tensor];
+    const struct wf_layout *from_layout = layout_of(job, WF_TRAIN, edge->src_rank);
+    const struct wf_layout *to_layout = layout_of(job, WF_INFER, edge->dst_rank);
+    const struct wf_tensor *src = &from_layout->tensors[op->src_tensor];
+    const struct wf_tensor *dst = &to_layout->tensors[op->dst_tensor];
     char src_text[SIDE_TEXT], dst_text[SIDE_TEXT], bytes[NUMBER_TEXT];
     struct side_box from = side_of(&op->box, false, wf_dtype_bytes(src->dtype));
     struct side_box to = side_of(&op->box, true, wf_dtype_bytes(dst->dtype));
@@ -254,7 +284,11 @@ static void print_op(FILE *out, const struct wf_plan_job *job, const struct wf_e
             edge->src_rank, src->name, src_text, edge->dst_rank, dst->name, dst_text,
             op->box.elements, bytes_text(op->box.elements * wf_dtype_bytes(dst->dtype), bytes));
     if (src->dtype != dst->dtype) {
-        fprintf(out, ", cast from %s to %s", wf_dtype_name(src->dtype), wf_dtype_name(dst->dtype));
+        const struct wf_plan_cast *cast =
+            wf_plan_cast_read(plan, from_layout, to_layout, edge->src_rank, op, NULL);
+        fprintf(out, ", cast from %s to %s %s", wf_dtype_name(src->dtype),
+                wf_dtype_name(dst->dtype),
+                cast != NULL ? "once by the origin, for all who read it so" : "while it moves");
     }
     fprintf(out, "\n");
 }
@@ -304,7 +338,7 @@ void wf_plan_explain(FILE *out, const struct wf_plan_job *job, const struct wf_p
         const struct wf_edge *edge = &plan->edges[e];
         for (uint32_t i = 0; i < edge->op_count && in_focus(focus, edge); i++) {
             if (edge->ops[i].param == param) {
-                print_op(out, job, edge, &edge->ops[i]);
+                print_op(out, job, plan, edge, &edge->ops[i]);
                 prepared = prepared || is_prepared(job, edge, &edge->ops[i]);
                 count++;
                 elements += edge->ops[i].box.elements;

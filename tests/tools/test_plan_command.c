@@ -111,7 +111,21 @@ static const struct row rows[] = {
     {"explain says what a cast does",
      "explain --param model.norm.weight --model $CONFIG --train megatron:dtype=f32 --infer vllm:",
      0,
-     {"cast from f32 to bf16", "elements 0..4095", "1 box"}},
+     {"cast from f32 to bf16 while it moves", "elements 0..4095", "1 box"}},
+    {"explain says what the origin casts once",
+     "explain --param model.norm.weight --model $CONFIG --train megatron:dtype=f32 --infer "
+     "vllm:engines=2",
+     0,
+     {"cast from f32 to bf16 once by the origin", "2 boxes"}},
+    {"a plan says what its casts are",
+     "--model $CONFIG --train megatron:tp=4,dtype=f32 --infer vllm:tp=2,engines=3 "
+     "--transit-budget 1GiB",
+     0,
+     {"casts      49.1 GB are narrower", "that origins cast once", "--transit-budget, 1.07 GB"}},
+    {"a budget that is none",
+     "--model $CONFIG --train megatron: --infer vllm: --transit-budget many",
+     2,
+     {"--transit-budget is bytes such as 512KiB"}},
     {"explain says what is prepared, and why",
      "explain --param " DOWN "@vllm --model $CONFIG --train megatron:tp=2 --infer "
      "vllm:tp=2,quant=vllm",
@@ -210,7 +224,7 @@ static void check_report(const char *name, const char *text, bool link)
     struct wf_error error;
     cr_assert_eq(wf_json_parse(text, strlen(text), WF_JSON_STRICT, &root, &error), WF_OK, "%s: %s",
                  name, text);
-    cr_expect_eq(json_object_object_length(root), 10, "%s", name);
+    cr_expect_eq(json_object_object_length(root), 13, "%s", name);
     cr_expect(json_object_object_get_ex(root, "hash", &value) &&
               json_object_get_string_len(value) == 32);
     cr_expect(json_object_object_get_ex(root, "ops", &value) &&
@@ -225,6 +239,8 @@ static void check_report(const char *name, const char *text, bool link)
     cr_expect(json_object_get_double(value) >= 1 && json_object_get_double(value) <= 1.05);
     cr_expect(json_object_object_get_ex(root, "build_seconds", &value));
     cr_expect_gt(json_object_get_double(value), 0);
+    cr_expect(json_object_object_get_ex(root, "cast_moving_bytes", &value));
+    cr_expect_eq(json_object_get_int64(value), 0);
     cr_expect(json_object_object_get_ex(root, "bound_seconds", &value));
     cr_expect(link ? json_object_get_double(value) > 1 : value == NULL);
     cr_expect(json_object_object_get_ex(root, "proof", &value));
