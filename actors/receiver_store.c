@@ -279,6 +279,12 @@ void receiver_store_late(struct wf_receiver *receiver)
 {
     const struct receiver_store *store = &receiver->store;
     double seconds = (double)(receiver->deadline_ns - receiver->started_ns) / 1e9;
+    if (store->open_status == WF_NOT_FOUND && receiver->open_reads == 0) { /* between two looks */
+        receiver_fail_self(receiver, WF_TIMED_OUT,
+                           "looked for a folder for %.2g s, and cannot be filled: %.330s", seconds,
+                           store->open_error.text);
+        return;
+    }
     receiver_fail_self(receiver, WF_TIMED_OUT,
                        "was not filled from a folder within %.2g s: %llu of %llu chunks were read",
                        seconds, (unsigned long long)store->next,

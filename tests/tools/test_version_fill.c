@@ -95,14 +95,20 @@ static struct wf_agreed *plan_fill(struct stage_rank *rank, enum wf_status wante
     return agreed;
 }
 
-static void start_read(struct stage_rank *rank, struct wf_agreed *agreed,
-                       const struct wf_round_key *key)
+static void start_read_for(struct stage_rank *rank, struct wf_agreed *agreed,
+                           const struct wf_round_key *key, uint64_t ns)
 {
     struct wf_local_msg *read = wf_local_msg_new(WF_LOCAL_READ, &rank->client.actor);
     read->round = *key;
-    read->deadline_ns = rank->env->ops->now_ns(rank->env) + UINT64_C(15000000000);
+    read->deadline_ns = rank->env->ops->now_ns(rank->env) + ns;
     read->agreed = wf_agreed_hold(agreed);
     wf_send(wf_receiver_actor(rank->rank.receiver), &read->msg);
+}
+
+static void start_read(struct stage_rank *rank, struct wf_agreed *agreed,
+                       const struct wf_round_key *key)
+{
+    start_read_for(rank, agreed, key, UINT64_C(15000000000));
 }
 
 static struct wf_local_msg *read_version(struct stage_rank *rank, struct wf_agreed *agreed,
@@ -267,6 +273,23 @@ Test(version_fill, a_version_that_comes_a_little_later_is_waited_for)
     struct wf_local_msg *answer = stage_wait(&stage, rank, WF_LOCAL_READ_DONE);
     cr_assert_not_null(answer);
     cr_assert_eq(answer->status, WF_OK, "%s", answer->error.text);
+    stage_drop(answer);
+    wf_agreed_release(agreed);
+}
+
+Test(version_fill, who_waited_in_vain_says_where)
+{
+    char missing[3 * FOLDER_PATH_MAX];
+    open_all("vllm:tp=1", WF_MODE_STAGED);
+    struct stage_rank *rank = stage_infer(&stage, 0);
+    struct wf_round_key key = stage_key(&stage, 3, 1);
+    struct wf_agreed *agreed = plan_fill(rank, WF_OK);
+    start_read_for(rank, agreed, &key, UINT64_C(250000000)); /* half of the time between looks */
+    struct wf_local_msg *answer = stage_wait(&stage, rank, WF_LOCAL_READ_DONE);
+    cr_assert_not_null(answer);
+    snprintf(missing, sizeof missing, "is not in %s", place);
+    cr_assert_eq(answer->status, WF_TIMED_OUT);
+    cr_assert_not_null(strstr(answer->culprit.reason, missing), "%s", answer->culprit.reason);
     stage_drop(answer);
     wf_agreed_release(agreed);
 }
