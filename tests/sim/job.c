@@ -253,10 +253,12 @@ struct job_options job_options_of_replicas_seed(uint64_t seed)
 {
     static struct job_options (*const kinds[])(uint64_t) = {
         job_options_of_server_seed, job_options_of_experts_seed, job_options_of_prepared_seed,
-        job_options_of_seed};
-    struct job_options options = kinds[seed % 4](seed);
+        job_options_of_seed,        job_options_of_server_seed,  job_options_of_experts_seed,
+        job_options_of_cut_seed,    job_options_of_seed};
+    struct job_options options = kinds[seed % 8](seed);
     options.validate_every = 1;
-    options.altered = seed % 5 == 3   ? JOB_ALTERED_TRAIN
+    options.altered = options.cut     ? JOB_UNALTERED /* no trainer has another's elements */
+                      : seed % 5 == 3 ? JOB_ALTERED_TRAIN
                       : seed % 5 == 4 ? JOB_ALTERED_INFER
                                       : JOB_UNALTERED;
     if (options.altered != JOB_UNALTERED) {
