@@ -118,8 +118,11 @@ enum wf_status wf_manifest_take_list(struct wf_manifest_reader *r, uint32_t leas
     }
     if (!taken || count < least || count > most || count > (size_t)(r->end - r->at)) {
         r->at = begin;
-        snprintf(expected, sizeof expected, "a list of %" PRIu32 " to %" PRIu32 " entries", least,
-                 most);
+        char upper[32] = "";
+        if (least < most) {
+            snprintf(upper, sizeof upper, " to %" PRIu32, most);
+        }
+        snprintf(expected, sizeof expected, "a list of %" PRIu32 "%s entries", least, upper);
         return wf_manifest_refuse(r, expected);
     }
     *count_out = (uint32_t)count;
