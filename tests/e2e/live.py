@@ -94,9 +94,9 @@ def equal(folder, where, what):
 
 
 def open_comparison(work, folder, where, copies):
-    """One that stands still before it has read everything."""
+    """One that stands still before it has read everything, for as long as the job needs."""
     return Held(work, f"held-{copies}", f"compare,job,shm copy,{copies}",
-                lambda: subprocess.Popen([WEFT, "compare", folder, "--against-live", where, "--json", "-"],
+                lambda: subprocess.Popen([WEFT, "compare", folder, "--against-live", where, "--json", "-", "--timeout", "240"],
                                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
 
 
