@@ -46,7 +46,6 @@ OUTPUTS = [
     ("plan explain --param model.norm.weight --model LLAMA --train fsdp:dp=2 --infer vllm:tp=3", False),
     ("layout show --model LLAMA --spec vllm:tp=3", True),
     ("layout check CASE", True),
-    ("layout detect CHECKPOINT", True),
     ("layout family llama", False),
     ("compare CHECKPOINT CHECKPOINT", True),
     ("make-checkpoint --model LLAMA --out CHECKPOINT", True),
