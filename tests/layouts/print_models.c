@@ -394,7 +394,10 @@ static void print_page(struct page *page)
         "from another format nothing is packed, and cuts that would tear a group are refused. A\n"
         "checkpoint that mixes formats (modelopt's MIXED_PRECISION), int4 with zero points or an "
         "order,\n"
-        "awq and gptq are refused by name. A config with a vision tower's family but without\n"
+        "awq and gptq are refused by name. `weft run` checks packed elements against their layout\n"
+        "alone, and those that SGLang transposes or gpt-oss interleaves not at all (it asks for\n"
+        "`policy.validate_every: 0`); `weft dump` and `weft compare` know them all. A config with "
+        "a vision tower's family but without\n"
         "`vision_config` is the text model's alone (gemma3, kimi_k25).\n";
     fputs(head, page->out);
     print_engine(page, &wf_engine_hf, "Checkpoints (files)", files_features,

@@ -12,7 +12,11 @@ import sys
 import tempfile
 
 MANTISSA = {"bf16": 7, "f16": 10, "f32": 23}
+PACKED = {"I32": ("I", 4, 0), "U8": ("B", 1, 24)}  # how to read one, bytes, what is cut off
 OF_FILES = {"BF16": "bf16", "F16": "f16", "F32": "f32", "F8_E4M3": "e4m3"}
+INT4 = {"quant_method": "compressed-tensors", "format": "pack-quantized",
+        "weights": {"num_bits": 4, "group_size": 16, "symmetric": True}}
+NVFP4 = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
 
 
@@ -21,7 +25,7 @@ def documented_function():
         source = re.search(r"```python\n(.*?)```", page.read(), re.S).group(1)
     names = {}
     exec(source, names)  # the lines that are tested
-    return names["value"]
+    return names
 
 
 def e4m3(code):
@@ -38,7 +42,18 @@ def numbers(data, dtype):
     return struct.unpack(f"<{len(data) // (2 if dtype == 'f16' else 4)}{'e' if dtype == 'f16' else 'f'}", data)
 
 
-def check(weft, value, title, model, *options):
+def packed(data, bits, name, kind):
+    """How many elements agree, or the first that does not."""
+    code, size, cut = PACKED[kind]
+    found = struct.unpack(f"<{len(data) // size}{code}", data)
+    for i, word in enumerate(found):
+        if word != bits(name, i) >> cut:
+            sys.exit(f"{kind} {name}[{i}]: the page says {bits(name, i) >> cut}, the file has {word}")
+    return len(found)
+
+
+def check(weft, page, title, model, *options):
+    value = page["value"]
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([weft, "make-checkpoint", "--model", model, "--layers", "1", "--out", folder, *options],
                        check=True, stdout=subprocess.DEVNULL)
@@ -49,8 +64,11 @@ def check(weft, value, title, model, *options):
         sys.exit("the page describes version 2 of the values, the file has another")
     count = 0
     for name, entry in header.items():
-        dtype = OF_FILES[entry["dtype"]]
         begin, end = entry["data_offsets"]
+        if entry["dtype"] in PACKED:
+            count += packed(data[begin:end], page["bits"], name, entry["dtype"])
+            continue
+        dtype = OF_FILES[entry["dtype"]]
         for i, found in enumerate(numbers(data[begin:end], dtype)):
             expected = value(name, i, MANTISSA[dtype]) if dtype != "e4m3" else 512 * value(name, i, 3)
             if found != expected:
@@ -60,15 +78,16 @@ def check(weft, value, title, model, *options):
 
 
 def main():
-    value = documented_function()
+    page = documented_function()
     for dtype in MANTISSA:
-        check(sys.argv[1], value, dtype, "tests/golden/models/tiny-llama.json", "--dtype", dtype)
+        check(sys.argv[1], page, dtype, "tests/golden/models/tiny-llama.json", "--dtype", dtype)
     with open("tests/golden/models/tiny-qwen3.json", encoding="utf-8") as file:
         config = json.load(file)
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump({**config, "quantization_config": FP8}, file)
-        file.flush()
-        check(sys.argv[1], value, "fp8", file.name)
+    for title, quantised in (("fp8", FP8), ("int4", INT4), ("nvfp4", NVFP4)):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump({**config, "quantization_config": quantised}, file)
+            file.flush()
+            check(sys.argv[1], page, title, file.name)
 
 
 main()

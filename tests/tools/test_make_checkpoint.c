@@ -209,11 +209,12 @@ Test(make_checkpoint, refusals)
 
 Test(known_values, are_sane_and_do_not_depend_on_the_cut)
 {
-    static const enum wf_dtype dtypes[] = {WF_DTYPE_F32, WF_DTYPE_F16, WF_DTYPE_BF16};
+    static const enum wf_dtype dtypes[] = {WF_DTYPE_F32, WF_DTYPE_F16, WF_DTYPE_BF16, WF_DTYPE_I32,
+                                           WF_DTYPE_U8};
     enum { COUNT = 1 << 17 };
     static uint8_t whole[COUNT * 4], part[COUNT * 4];
     uint64_t first = (1ULL << 32) - COUNT / 2; /* across the 32-bit edge of the index */
-    for (size_t d = 0; d < 3; d++) {
+    for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++) {
         size_t bytes = wf_dtype_bytes(dtypes[d]);
         wf_known_values_fill("some.weight", first, COUNT, dtypes[d], whole);
         for (uint64_t i = 0; i < COUNT; i += 13) {

@@ -11,16 +11,16 @@ static const struct {
     enum wf_dtype dtype;
     uint32_t shift, exponent, bits;
 } kinds[] = {
-    {"bf16", WF_DTYPE_BF16, 0, 0x7f80, 16},
-    {"f16", WF_DTYPE_F16, 3, 0x7c00, 16},
-    {"f32", WF_DTYPE_F32, 16, 0x7f800000, 32},
+    {"bf16", WF_DTYPE_BF16, 0, 0x7f80, 16},    {"f16", WF_DTYPE_F16, 3, 0x7c00, 16},
+    {"f32", WF_DTYPE_F32, 16, 0x7f800000, 32}, {"u8", WF_DTYPE_U8, 0, 0, 8},
+    {"i32", WF_DTYPE_I32, 0, 0, 32},
 };
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
 /* The rule as the header words it, written another way than the code. */
 static uint32_t by_the_rule(uint32_t x, size_t kind, uint64_t steps)
 {
-    if ((x & kinds[kind].exponent) == kinds[kind].exponent) {
+    if (kinds[kind].exponent && (x & kinds[kind].exponent) == kinds[kind].exponent) {
         return x;
     }
     uint32_t m = x >> kinds[kind].shift & 127;
@@ -47,6 +47,8 @@ Test(step, follows_its_rule)
         {"f32 1.0", WF_DTYPE_F32, 0x3f800000, 0x3fa50000, 0x3fef0000},
         {"f32 low bits stay", WF_DTYPE_F32, 0x3fffffff, 0x3fa4ffff, 0x3feeffff},
         {"f32 NaN", WF_DTYPE_F32, 0x7f800001, 0x7f800001, 0x7f800001},
+        {"packed bytes", WF_DTYPE_U8, 0xff, 0xa4, 0xee},
+        {"packed words", WF_DTYPE_I32, 0xffffff80, 0xffffffa5, 0xffffffef},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         cr_assert_eq(wf_step_value(rows[i].before, rows[i].dtype, 0), rows[i].before, "%s",
@@ -58,6 +60,11 @@ Test(step, follows_its_rule)
     }
 }
 
+static uint32_t pattern(uint32_t i, size_t bytes)
+{
+    return bytes == 1 ? i & 0xff : bytes == 2 ? i : i << 16 | i;
+}
+
 Test(step, arrays_and_single_values_agree_on_every_pattern)
 {
     static const uint64_t steps[] = {0, 1, 2, 5, 127, 128, 129, UINT64_MAX};
@@ -66,12 +73,12 @@ Test(step, arrays_and_single_values_agree_on_every_pattern)
         uint8_t *buffer = malloc(65536 * bytes);
         for (size_t s = 0; s < sizeof steps / sizeof steps[0]; s++) {
             for (uint32_t i = 0; i < 65536; i++) {
-                uint32_t x = bytes == 2 ? i : i << 16 | i;
+                uint32_t x = pattern(i, bytes);
                 memcpy(buffer + i * bytes, &x, bytes);
             }
             wf_step_apply(buffer, kinds[kind].dtype, 65536, steps[s]);
             for (uint32_t i = 0; i < 65536; i++) {
-                uint32_t x = bytes == 2 ? i : i << 16 | i, got = 0;
+                uint32_t x = pattern(i, bytes), got = 0;
                 memcpy(&got, buffer + i * bytes, bytes);
                 uint32_t expected = by_the_rule(x, kind, steps[s] % 128);
                 cr_assert_eq(got, expected, "%s %x after %zu", kinds[kind].name, x, s);
@@ -85,7 +92,7 @@ Test(step, arrays_and_single_values_agree_on_every_pattern)
 Test(step, all_128_versions_of_a_number_differ)
 {
     for (size_t kind = 0; kind < KINDS; kind++) {
-        uint32_t x = kinds[kind].bits == 16 ? 0x3a51 : 0x3a517abc;
+        uint32_t x = kinds[kind].bits == 8 ? 0x51 : kinds[kind].bits == 16 ? 0x3a51 : 0x3a517abc;
         bool seen[128] = {false};
         for (uint64_t v = 0; v < WF_STEP_PERIOD; v++) {
             uint32_t m = wf_step_value(x, kinds[kind].dtype, v) >> kinds[kind].shift & 127;
@@ -103,9 +110,10 @@ Test(step, of_a_bf16_value_in_f32_is_the_step_of_the_bf16)
     }
 }
 
-Test(step, supports_only_what_can_be_cast)
+Test(step, supports_what_can_be_cast_and_packed_weights)
 {
     cr_assert(wf_step_supports(WF_DTYPE_BF16));
-    cr_assert_not(wf_step_supports(WF_DTYPE_I32));
+    cr_assert(wf_step_supports(WF_DTYPE_I32));
+    cr_assert_not(wf_step_supports(WF_DTYPE_I64));
     cr_assert_not(wf_step_supports(WF_DTYPE_NONE));
 }

@@ -18,10 +18,16 @@
 
 enum { RECTS_MAX = 1 << 18 }; /* of a piece */
 
+bool wf_verify_is_packed(const struct wf_model *model)
+{
+    return wf_model_size(model, "int4") || wf_model_size(model, "mxfp4") ||
+           wf_model_size(model, "nvfp4");
+}
+
 bool wf_verify_is_retold(const struct wf_model *model, const struct wf_recipe *recipe)
 {
     const struct wf_family *const *family = wf_families;
-    if (recipe->engine->layout != NULL) {
+    if (recipe->engine->layout != NULL || wf_verify_is_packed(model)) {
         return false;
     }
     while (*family && *family != model->family) {

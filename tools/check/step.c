@@ -5,7 +5,7 @@
 
 #include "runtime/status.h"
 
-/* Where the 7 bits are, and the exponent whose bits are all set in infinities and NaNs. */
+/* Where the 7 bits are, and the exponent whose bits are all set in infinities and NaNs; 0: none. */
 struct field {
     uint32_t shift, exponent;
 };
@@ -22,6 +22,10 @@ static bool find_field(enum wf_dtype dtype, struct field *field_out)
     case WF_DTYPE_F32:
         *field_out = (struct field){16, 0x7f800000};
         return true;
+    case WF_DTYPE_U8:
+    case WF_DTYPE_I32:
+        *field_out = (struct field){0, 0};
+        return true;
     default:
         return false;
     }
@@ -37,7 +41,15 @@ bool wf_step_supports(enum wf_dtype dtype)
 static inline uint32_t step_bits(uint32_t bits, uint32_t mask, uint32_t exponent, uint32_t add)
 {
     uint32_t stepped = (bits & ~mask) | ((bits + add) & mask);
-    return (bits & exponent) == exponent ? bits : stepped;
+    return exponent != 0 && (bits & exponent) == exponent ? bits : stepped;
+}
+
+static void apply_8(uint8_t *elements, uint64_t count, struct field field, uint32_t add)
+{
+    uint8_t mask = (uint8_t)((WF_STEP_PERIOD - 1) << field.shift);
+    for (uint64_t i = 0; i < count; i++) {
+        elements[i] = (uint8_t)step_bits(elements[i], mask, field.exponent, add);
+    }
 }
 
 static void apply_16(uint16_t *elements, uint64_t count, struct field field, uint32_t add)
@@ -70,7 +82,9 @@ void wf_step_apply(void *buffer, enum wf_dtype dtype, uint64_t elements, uint64_
     if (add == 0) {
         return;
     }
-    if (dtype == WF_DTYPE_F32) {
+    if (dtype == WF_DTYPE_U8) {
+        apply_8(buffer, elements, field, add);
+    } else if (dtype == WF_DTYPE_F32 || dtype == WF_DTYPE_I32) {
         apply_32(buffer, elements, field, add);
     } else {
         apply_16(buffer, elements, field, add);

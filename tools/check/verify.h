@@ -57,8 +57,10 @@ struct wf_verify_place {
     const enum wf_dtype *less_one;
 };
 
-/* False: of the model's family, which is from a file, or of the engine, which has manifests, nobody
- * knows more than its layout. */
+/* Whether weights are packed and move as they are (int4, mxfp4, nvfp4). */
+bool wf_verify_is_packed(const struct wf_model *model);
+/* False: of the model's family, which is from a file, of the engine, which has manifests, or of
+ * weights that are packed nobody knows more than the layout. */
 bool wf_verify_is_retold(const struct wf_model *model, const struct wf_recipe *recipe);
 
 /* `checkpoint` and `model` are borrowed for the life of *out; without a checkpoint (NULL) only

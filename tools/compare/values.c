@@ -132,6 +132,29 @@ static bool one_place_apart(enum wf_dtype dtype, const void *a, const void *b, u
     return apart == 1 || apart == -1;
 }
 
+#define APART(type)                                              \
+    {                                                            \
+        type x = ((const type *)a)[i], y = ((const type *)b)[i]; \
+        double apart = fabs((double)x - (double)y);              \
+        return x != y && apart == 0 ? 1 : apart;                 \
+    }
+
+/* Of numbers that f32 may take for one: packed words, say, have more than its 24 bits. */
+static double wide_apart(enum wf_dtype dtype, const void *a, const void *b, uint32_t i)
+{
+    switch (dtype) {
+    case WF_DTYPE_I32:
+        APART(int32_t)
+    case WF_DTYPE_I64:
+        APART(int64_t)
+    case WF_DTYPE_F64:
+        APART(double)
+    default:
+        return 0;
+    }
+}
+#undef APART
+
 static void add_values(struct wf_values *values, const struct wf_values_block *block, uint64_t done,
                        const void *a_bits, const void *b_bits, uint32_t count)
 {
@@ -146,7 +169,9 @@ static void add_values(struct wf_values *values, const struct wf_values_block *b
         values->elements++;
         values->nan_a += a_nan;
         values->nan_b += b_nan;
-        double apart = a[i] == b[i] || (a_nan && b_nan) ? 0 : fabs((double)a[i] - (double)b[i]);
+        double apart = a[i] == b[i]       ? wide_apart(block->dtype, a_bits, b_bits, i)
+                       : (a_nan && b_nan) ? 0
+                                          : fabs((double)a[i] - (double)b[i]);
         double allowed =
             block->tolerance + (block->slack != NULL ? (double)block->slack[done + i] : 0);
         if (isfinite(apart)) {

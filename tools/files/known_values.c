@@ -59,7 +59,7 @@ static inline uint8_t shape_f8(uint32_t x)
 bool wf_known_values_supports(enum wf_dtype dtype)
 {
     return dtype == WF_DTYPE_F32 || dtype == WF_DTYPE_F16 || dtype == WF_DTYPE_BF16 ||
-           dtype == WF_DTYPE_F8_E4M3;
+           dtype == WF_DTYPE_F8_E4M3 || dtype == WF_DTYPE_I32 || dtype == WF_DTYPE_U8;
 }
 
 /* A run within which the upper half of the index does not change. */
@@ -76,6 +76,14 @@ static void fill_run(uint32_t first, uint64_t count, uint32_t seed, enum wf_dtyp
     } else if (dtype == WF_DTYPE_BF16) {
         for (uint64_t i = 0; i < count; i++) {
             halves[i] = (uint16_t)(shape_f32(hash_index(first + (uint32_t)i, seed)) >> 16);
+        }
+    } else if (dtype == WF_DTYPE_I32) {
+        for (uint64_t i = 0; i < count; i++) {
+            words[i] = hash_index(first + (uint32_t)i, seed);
+        }
+    } else if (dtype == WF_DTYPE_U8) {
+        for (uint64_t i = 0; i < count; i++) {
+            bytes[i] = (uint8_t)(hash_index(first + (uint32_t)i, seed) >> 24);
         }
     } else if (dtype == WF_DTYPE_F8_E4M3) {
         for (uint64_t i = 0; i < count; i++) {

@@ -143,7 +143,7 @@ static enum wf_status plan_shards(struct maker *m, struct wf_error *error)
         if (!wf_known_values_supports(tensor->dtype)) {
             return wf_error_set(error, WF_UNSUPPORTED,
                                 "tensor \"%s\" would be %s; known values exist for f32, f16, "
-                                "bf16 and f8_e4m3: give a config without quantization_config",
+                                "bf16, f8_e4m3, i32 and u8: give a config without quantization_config",
                                 tensor->name, wf_dtype_name(tensor->dtype));
         }
         m->report.bytes += tensor->bytes;

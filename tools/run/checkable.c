@@ -128,11 +128,16 @@ enum wf_status wf_run_check_all(const struct wf_run_setup *setup, struct wf_run_
                      "no elements are checked: policy.validate_every is 0");
         } else if (!wf_verify_is_retold(setup->model, &setup->infer[g])) {
             check->by = WF_RUN_CHECK_LAYOUT;
+            bool packed = !spelled && wf_verify_is_packed(setup->model);
             snprintf(check->why, sizeof check->why,
                      "against its own layout, since nobody else knows %s%s: that would not find a "
                      "wrong one",
-                     spelled ? "what is spelled out for " : "the family ",
-                     spelled ? setup->infer[g].engine->name : setup->model->family->name);
+                     spelled  ? "what is spelled out for "
+                     : packed ? "weights packed as "
+                              : "the family ",
+                     spelled  ? setup->infer[g].engine->name
+                     : packed ? wf_model_packing(setup->model)
+                              : setup->model->family->name);
         }
         ++*count_out;
     }
