@@ -20,7 +20,7 @@ struct checker {
 
 static bool is_text(const char *text, const char *name, size_t len)
 {
-    return strncmp(text, name, len) == 0 && text[len] == '\0';
+    return len > 0 && *text == *name && strncmp(text, name, len) == 0 && text[len] == '\0';
 }
 
 static uint32_t find_stack(const struct wf_family *family, const char *name, size_t len)

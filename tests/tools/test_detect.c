@@ -1,67 +1,92 @@
-/* test_detect.c - families and sizes of executed layouts are found from names and shapes; files
- * that are no dumps give a sentence. */
+/* test_detect.c - what detect answers where something is wrong with a dump; files that are no dumps
+ * give a sentence. Executed layouts: test_detect_real.c. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tools/layout/detect_files.h"
 
-/* The true answer must be among those that fit. */
-static void expect_found(const char *folder, const char *family, const char *spec, const char *size)
+/* One rank of Qwen3 in vLLM with a change: what is said where nothing fits. */
+static const char qwen3[] = "model.embed_tokens.weight\tbfloat16\t128x64\n"
+                            "model.layers.0.input_layernorm.weight\tbfloat16\t64\n"
+                            "model.layers.0.self_attn.qkv_proj.weight\tbfloat16\t128x64\n"
+                            "model.layers.0.self_attn.q_norm.weight\tbfloat16\t16\n"
+                            "model.layers.0.self_attn.k_norm.weight\tbfloat16\t16\n"
+                            "model.layers.0.self_attn.o_proj.weight\tbfloat16\t64x64\n"
+                            "model.layers.0.post_attention_layernorm.weight\tbfloat16\t64\n"
+                            "model.layers.0.mlp.gate_up_proj.weight\tbfloat16\t192x64\n"
+                            "model.layers.0.mlp.down_proj.weight\tbfloat16\t64x96\n"
+                            "model.norm.weight\tbfloat16\t64\n"
+                            "lm_head.weight\tbfloat16\t128x64\n";
+
+static const struct {
+    const char *name, *from, *to; /* text of `qwen3` that is replaced; "" adds */
+    const char *fragments[3];     /* of the nearest; none: it is found */
+} changed[] = {
+    {"as it is", "", "", {NULL}},
+    {"a shape", "64x96", "64x95", {"qwen3 in", "mlp.", "expected"}},
+    {"a norm of another size",
+     "model.norm.weight\tbfloat16\t64",
+     "model.norm.weight\tbfloat16\t65",
+     {"qwen3 in", "dimension", "expected"}},
+    {"an unknown name",
+     "",
+     "model.layers.0.mlp.surprise.weight\tbfloat16\t64\n",
+     {"mlp.surprise.weight is no tensor of it", "likely cause"}},
+    {"an absent one",
+     "model.layers.0.self_attn.o_proj.weight\tbfloat16\t64x64\n",
+     "",
+     {"o_proj.weight", "found none", "likely cause"}},
+};
+
+static void detect_text(const char *text, struct wf_detected *detected)
 {
-    struct wf_detect_files files;
-    struct wf_detected detected = {0};
+    struct wf_dump_rank dump = {0};
     struct wf_error error = {0};
-    char path[256], *paths[] = {path};
-    bool found = false;
-    snprintf(path, sizeof path, "tests/golden/real/%s", folder);
-    cr_assert_eq(wf_detect_read(paths, 1, &files, &error), WF_OK, "%s: %s", folder, error.text);
-    cr_assert_eq(wf_detect(files.dumps, files.count, NULL, &detected, &error), WF_OK, "%s: %s",
-                 folder, error.text);
+    size_t len = strlen(text);
+    cr_assert_eq(wf_dump_rank_parse(&dump, text, len, len, &error), WF_OK, "%s", error.text);
+    cr_assert_eq(wf_dump_rank_sort(&dump, &error), WF_OK, "%s", error.text);
+    cr_assert_eq(wf_detect(&dump, 1, NULL, detected, &error), WF_OK, "%s", error.text);
+    wf_dump_rank_fini(&dump);
+}
+
+Test(detect, what_speaks_against_the_nearest_is_said)
+{
+    for (size_t i = 0; i < sizeof changed / sizeof changed[0]; i++) {
+        char text[4096];
+        struct wf_detected detected = {0};
+        const char *at = strstr(qwen3, changed[i].from);
+        cr_assert(at, "%s", changed[i].name);
+        snprintf(text, sizeof text, "%.*s%s%s", (int)(at - qwen3), qwen3, changed[i].to,
+                 at + strlen(changed[i].from));
+        detect_text(text, &detected);
+        bool found = changed[i].fragments[0] == NULL;
+        cr_expect_eq(detected.fit_count > 0, found, "%s", changed[i].name);
+        for (size_t f = 0; f < 3 && changed[i].fragments[f] != NULL; f++) {
+            cr_expect(strstr(detected.nearest, changed[i].fragments[f]), "%s: %s", changed[i].name,
+                      detected.nearest);
+        }
+        wf_detected_fini(&detected);
+    }
+}
+
+/* The line goes into a job file as it is, and its types are the dump's. */
+Test(detect, an_answer_is_a_recipe)
+{
+    struct wf_detected detected = {0};
+    detect_text(qwen3, &detected);
+    cr_assert_gt(detected.fit_count, 0);
     for (uint32_t i = 0; i < detected.fit_count; i++) {
         const struct wf_detect_fit *fit = &detected.fits[i];
-        found |= strcmp(fit->family->name, family) == 0 && strcmp(fit->spec, spec) == 0 &&
-                 strstr(fit->sizes, size) != NULL;
+        struct wf_recipe recipe;
+        struct wf_error error = {0};
+        char again[WF_SPEC_MAX];
+        cr_expect_eq(wf_recipe_parse(fit->spec, NULL, &recipe, &error), WF_OK, "%s", error.text);
+        wf_recipe_format(&recipe, again);
+        cr_expect_str_eq(again, fit->spec);
+        cr_expect_str_eq(fit->dtype, "");
     }
-    cr_expect(found, "%s: %s in %s with %s is not among %u fits; nearest %s", folder, family, spec,
-              size, detected.fit_count, detected.nearest);
     wf_detected_fini(&detected);
-    wf_detect_files_fini(&files);
-}
-
-Test(detect, shards_of_fsdp)
-{
-    expect_found("fsdp2-qwen3-dp2", "qwen3", "fsdp:dp=2", "num_attention_heads=4");
-}
-
-Test(detect, megatron)
-{
-    expect_found("megatron-qwen3-tp2", "qwen3", "megatron:vocab_div=1,tp=2",
-                 "num_attention_heads=4");
-}
-
-Test(detect, vllm)
-{
-    expect_found("vllm-qwen3-tp2", "qwen3", "vllm:tp=2", "intermediate_size=96");
-}
-
-/* Sizes that follow from others (heads), count layers (intervals, first dense ones) or hide others
- * (experts behind dense layers), and ETP unlike TP. */
-Test(detect, experts)
-{
-    expect_found("vllm-qwen3moe-tp4", "qwen3_moe", "vllm:tp=4", "num_experts=4");
-    expect_found("megatron-qwen3moe-tp2-ep2-etp1", "qwen3_moe",
-                 "megatron:vocab_div=1,tp=2,ep=2,etp=1", "head_dim=16");
-}
-
-Test(detect, latents)
-{
-    expect_found("vllm-deepseekv3-tp2", "deepseek", "vllm:tp=2", "first_k_dense_replace=1");
-}
-
-Test(detect, intervals)
-{
-    expect_found("sglang-qwen3next-tp2", "qwen3_next", "sglang:tp=2", "full_attention_interval=2");
 }
 
 Test(detect, dumps_are_checked)

@@ -1,4 +1,5 @@
-/* detect.c - tries every family, engine and recipe whose names are those of the dumps. */
+/* detect.c - tries every family and engine whose names are those of the dumps, and proves what it
+ * answers. */
 #include "tools/layout/detect.h"
 
 #include <inttypes.h>
@@ -6,99 +7,256 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/engines/engine.h"
 #include "tools/layout/detect_private.h"
 
-/* Names that are not nearly those of the dump are not tried further. */
-#define NEAR_ENOUGH 0.9
-
 enum {
-    NEAREST_MAX = 16, /* families and engines that are tried, those of the nearest names */
-    /* Tensors of trial layouts: of all, and of one recipe. A million take two or three seconds. */
-    WORK_ALL = 4 << 20,
-    WORK_RECIPE = 1 << 18,
+    NEAREST_MAX = 8, /* families and engines whose names are tried to be made */
+    SPARE_MISFITS = 40,
+    DEPTH_MAX = 16,     /* layers of trial models */
+    WORK_ALL = 3 << 18, /* tensors of trial layouts: a second or so */
+};
+
+/* A family in an engine, and how far its names are from the dump's. */
+struct near {
+    struct wf_guess guess;
+    uint32_t misfits;
 };
 
 struct detector {
     const struct wf_dump_rank *dumps;
     uint32_t count;
     const struct wf_family *const *families;
-    struct wf_seen seen;
+    struct wf_stages stages;
+    struct wf_seen seen; /* of all ranks, the stages of a pipeline put together */
+    struct wf_guess_ranks ranks;
     struct wf_detected *out;
-    double nearest;
+    enum wf_dtype dtype;
+    bool dtypes[WF_DTYPE_COUNT]; /* of its tensors */
+    const char *quant;
+    uint32_t unlisted[WF_DETECT_FITS_MAX]; /* of each fit */
+    struct wf_hash hashes[WF_DETECT_FITS_MAX];
     uint64_t work;
+    uint32_t nearest; /* misfits, or parts that were not made, of what came nearest */
+    bool shapes;      /* its names fit */
 };
 
-/* --- a fit is shown -------------------------------------------------------------------------- */
+/* --- what the dumps say ---------------------------------------------------------------------- */
+
+static void read_types(struct detector *d)
+{
+    uint64_t counts[WF_DTYPE_COUNT] = {0};
+    for (uint32_t r = 0; r < d->count; r++) {
+        for (uint32_t i = 0; i < d->dumps[r].count; i++) {
+            const struct wf_dump_tensor *tensor = &d->dumps[r].tensors[i];
+            counts[tensor->dtype] += tensor->elements;
+            d->dtypes[tensor->dtype] = true;
+        }
+    }
+    const enum wf_dtype types[] = {WF_DTYPE_BF16, WF_DTYPE_F32, WF_DTYPE_F16};
+    d->dtype = WF_DTYPE_BF16;
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        d->dtype = counts[types[i]] > counts[d->dtype] ? types[i] : d->dtype;
+    }
+    d->quant = counts[WF_DTYPE_F8_E4M3] > 0 ? "fp8" : counts[WF_DTYPE_U8] > 0 ? "mxfp4" : NULL;
+}
+
+/* Ranks that show the same are looked at once. */
+static bool read_ranks(struct detector *d)
+{
+    if (!wf_stages_find(d->dumps, d->count, &d->stages)) {
+        d->stages = (struct wf_stages){d->count, 1, d->count, 1};
+    }
+    uint32_t ranks = d->stages.inner * d->stages.outer;
+    uint64_t hashes[WF_DETECT_WORLD_MAX];
+    bool good = true;
+    for (uint32_t m = 0; m < ranks && good; m++) {
+        struct wf_seen one = {0};
+        uint32_t outer = m / d->stages.inner, i = m % d->stages.inner, like = 0;
+        for (uint32_t s = 0; s < d->stages.stages && good; s++) {
+            uint32_t rank = (outer * d->stages.stages + s) * d->stages.inner + i;
+            good = wf_seen_add_dump(&one, &d->dumps[rank], s);
+        }
+        wf_seen_join(&one);
+        uint64_t hash = wf_seen_hash(&one);
+        while (like < d->ranks.count && hashes[like] != hash) {
+            like++;
+        }
+        if (like == d->ranks.count) {
+            hashes[d->ranks.count++] = hash;
+            d->ranks.at[like].rank = m;
+        }
+        d->ranks.at[like].weight++;
+        good = good && wf_seen_weigh(&d->seen, &one, 1);
+        wf_seen_fini(&one);
+    }
+    return good;
+}
+
+/* --- an answer is proven --------------------------------------------------------------------- */
 
 static int by_tensor_name(const void *key, const void *member)
 {
     return strcmp(key, ((const struct wf_dump_tensor *)member)->name);
 }
 
+static const struct wf_dump_tensor *find_tensor(const struct wf_dump_rank *dump, const char *name)
+{
+    return bsearch(name, dump->tensors, dump->count, sizeof *dump->tensors, by_tensor_name);
+}
+
+static bool same_shape(const struct wf_dump_tensor *live, const struct wf_tensor *tensor)
+{
+    return live->ndim == tensor->ndim &&
+           memcmp(live->shape, tensor->shape, tensor->ndim * sizeof tensor->shape[0]) == 0;
+}
+
+/* A name without the mark that layouts have before what is no parameter. */
+static const char *unmarked(const char *name)
+{
+    const char *colon = strchr(name, ':');
+    return colon != NULL ? colon + 1 : name;
+}
+
+/* What was seen when an answer was proven. */
+struct proof {
+    struct wf_hash hash;          /* of all ranks' layouts */
+    char dtype[WF_NAME_MAX + 64]; /* the first type that differs; "" */
+    uint32_t unlisted;            /* tensors that the dump need not have, and has not */
+};
+
 /* The layout's tensors are the dump's: all that are written must be there, and nothing else. */
-static bool same_tensors(const struct wf_dump_rank *dump, const struct wf_layout *layout)
+static bool same_tensors(const struct wf_dump_rank *dump, const struct wf_layout *layout,
+                         struct proof *proof)
 {
     uint32_t found = 0;
     for (uint32_t t = 0; t < layout->tensor_count; t++) {
         const struct wf_tensor *tensor = &layout->tensors[t];
-        const struct wf_dump_tensor *live = bsearch(tensor->name, dump->tensors, dump->count,
-                                                    sizeof *dump->tensors, by_tensor_name);
-        if (live == NULL && tensor->kind == WF_TENSOR_WEIGHTS) {
+        const struct wf_dump_tensor *live = find_tensor(dump, tensor->name);
+        bool marked = unmarked(tensor->name) != tensor->name;
+        live = live == NULL && marked ? find_tensor(dump, unmarked(tensor->name)) : live;
+        if (live == NULL ? tensor->kind == WF_TENSOR_WEIGHTS && !marked
+                         : !same_shape(live, tensor)) {
             return false;
         }
-        if (live != NULL &&
-            (live->ndim != tensor->ndim ||
-             memcmp(live->shape, tensor->shape, tensor->ndim * sizeof tensor->shape[0]) != 0)) {
-            return false;
+        if (live != NULL && live->dtype != tensor->dtype && proof->dtype[0] == '\0') {
+            snprintf(proof->dtype, sizeof proof->dtype, "%s is %s, the recipe's is %s", live->name,
+                     wf_dtype_name(live->dtype), wf_dtype_name(tensor->dtype));
         }
+        proof->unlisted += live == NULL && !marked;
         found += live != NULL;
     }
     for (uint32_t a = 0; a < layout->alias_count; a++) { /* a second name may be listed too */
-        found += bsearch(layout->aliases[a].name, dump->tensors, dump->count, sizeof *dump->tensors,
-                         by_tensor_name) != NULL;
+        const struct wf_dump_tensor *live = find_tensor(dump, layout->aliases[a].name);
+        found += live != NULL && same_shape(live, &layout->tensors[layout->aliases[a].tensor]);
     }
     return found == dump->count;
 }
 
-static bool all_ranks_fit(void *user, const struct wf_guess *guess)
+static bool ranks_fit(const struct detector *d, const struct wf_guess *guess, struct proof *proof)
 {
-    const struct detector *d = user;
-    struct wf_model *model = wf_guess_model(guess);
     struct wf_recipe recipe;
-    bool good = model != NULL && wf_recipe_parse(guess->spec, model, &recipe, NULL) == WF_OK &&
-                (d->count == 1 || wf_recipe_world(&recipe) == d->count);
+    struct wf_model *model = wf_guess_model(guess, &recipe, NULL);
+    bool good = model != NULL && (d->count == 1 || wf_recipe_world(&recipe) == d->count);
+    *proof = (struct proof){.dtype = ""};
     for (uint32_t rank = 0; rank < d->count && good; rank++) {
         struct wf_layout *layout = NULL;
         good = wf_layout_derive(model, &recipe, rank, &layout, NULL) == WF_OK &&
-               same_tensors(&d->dumps[rank], layout);
+               same_tensors(&d->dumps[rank], layout, proof);
+        if (good) {
+            uint64_t cost = layout->tensor_count;
+            *guess->work -= *guess->work > cost ? cost : *guess->work;
+            proof->hash.low = (proof->hash.low ^ layout->hash.low) * 0x100000001b3u;
+            proof->hash.high = (proof->hash.high ^ layout->hash.high) * 0x100000001b3u;
+        }
         wf_layout_free(layout);
     }
     wf_model_free(model);
     return good;
 }
 
+/* Whatever type most tensors have, one that all of them agree with is the recipe's; a few follow
+ * the config's, which may be another. */
+static bool all_ranks_fit(const struct detector *d, struct wf_guess *guess, struct proof *proof)
+{
+    static const enum wf_dtype types[] = {WF_DTYPE_BF16, WF_DTYPE_F32, WF_DTYPE_F16};
+    enum { TYPES = sizeof types / sizeof types[0] };
+    const struct wf_guess first = *guess;
+    if (!ranks_fit(d, guess, proof)) {
+        return false;
+    }
+    for (size_t i = 0; i < TYPES * TYPES && proof->dtype[0] != '\0'; i++) {
+        guess->dtype = types[i % TYPES];
+        guess->config_dtype = types[(i + i / TYPES) % TYPES]; /* first the same */
+        bool there = d->dtypes[guess->dtype] && d->dtypes[guess->config_dtype];
+        if (there && ranks_fit(d, guess, proof) && proof->dtype[0] == '\0') {
+            return true;
+        }
+        *guess = first;
+        (void)ranks_fit(d, guess, proof);
+    }
+    return true;
+}
+
+/* --- answers --------------------------------------------------------------------------------- */
+
 static void append(char *text, size_t size, const char *mark, const char *key, const char *value)
 {
     size_t used = strlen(text);
-    snprintf(text + used, size - used, "%s%.*s%s", used > 0 ? mark : "", (int)strcspn(key, "|"),
-             key, value);
+    if (used + 1 < size) {
+        snprintf(text + used, size - used, "%s%.*s%s", used > 0 ? mark : "", (int)strcspn(key, "|"),
+                 key + strspn(key, "#."), value);
+    }
 }
 
-static void keep_fit(struct detector *d, const struct wf_guess *guess)
+static bool format_spec(const struct wf_guess *guess, char out[WF_SPEC_MAX])
+{
+    struct wf_recipe recipe;
+    struct wf_model *model = wf_guess_model(guess, &recipe, NULL);
+    if (model != NULL) {
+        wf_recipe_format(&recipe, out);
+    }
+    wf_model_free(model);
+    return model != NULL;
+}
+
+/* Another SPEC of the same model that makes the very same layouts is no other answer. */
+static bool is_kept(const struct detector *d, const struct wf_guess *guess, const char *config,
+                    const struct proof *proof)
+{
+    for (uint32_t i = 0; i < d->out->fit_count; i++) {
+        const struct wf_detect_fit *fit = &d->out->fits[i];
+        if (fit->family == guess->family && strcmp(fit->config, config) == 0 &&
+            wf_hash_equal(d->hashes[i], proof->hash)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static struct wf_detect_fit *keep_fit(struct detector *d, const struct wf_guess *guess,
+                                      const struct proof *proof)
 {
     struct wf_detected *out = d->out;
     if (out->fit_count == WF_DETECT_FITS_MAX) {
         out->more = true;
-        return;
+        return NULL;
     }
-    struct wf_detect_fit *fit = &out->fits[out->fit_count++];
+    struct wf_detect_fit *fit = &out->fits[out->fit_count];
     *fit = (struct wf_detect_fit){.family = guess->family};
-    memcpy(fit->spec, guess->spec, sizeof fit->spec);
+    fit->config = wf_guess_config(guess);
+    if (fit->config == NULL || is_kept(d, guess, fit->config, proof) ||
+        !format_spec(guess, fit->spec)) {
+        free(fit->config);
+        return NULL;
+    }
+    d->hashes[out->fit_count] = proof->hash;
+    out->fit_count++;
+    memcpy(fit->dtype, proof->dtype, sizeof fit->dtype);
+    d->unlisted[out->fit_count - 1] = proof->unlisted;
     for (size_t s = 0; s < guess->family->size_count; s++) {
         const struct wf_family_size *size = &guess->family->sizes[s];
         char value[32];
-        if (guess->given[s] && (guess->moves[s] || wf_guess_is_flag(size))) {
+        if (guess->state[s] == WF_GUESS_NUMBER && guess->shows[s]) {
             snprintf(value, sizeof value, "=%" PRIu64, guess->value[s]);
             append(fit->sizes, sizeof fit->sizes, ", ", size->key, value);
         }
@@ -106,157 +264,174 @@ static void keep_fit(struct detector *d, const struct wf_guess *guess)
             append(fit->free, sizeof fit->free, " x ", size->key, "");
         }
     }
+    return fit;
 }
 
-/* --- recipes --------------------------------------------------------------------------------- */
+/* --- proving all words of a class ------------------------------------------------------------ */
 
-static void try_spec(struct detector *d, const struct wf_guess *begin, const char *spec)
+/* The words of a class that make the dumps; those after the first with other contents go beside
+ * it. */
+static bool prove(struct detector *d, struct wf_guess *guess, const struct wf_words *words,
+                  uint32_t class, uint64_t pattern)
 {
-    struct wf_guess guess = *begin;
-    guess.ranks = d->count;
-    snprintf(guess.spec, sizeof guess.spec, "%s", spec);
-    uint64_t slice = d->work < WORK_RECIPE ? d->work : WORK_RECIPE, left = slice;
-    guess.work = &left;
-    if (wf_guess_solve(&guess, &d->seen, all_ranks_fit, d)) {
-        keep_fit(d, &guess);
-    }
-    d->work -= slice - left;
-    d->out->gave_up = d->out->gave_up || left == 0;
-}
-
-static bool knows(const struct wf_engine *engine, const char *key)
-{
-    for (size_t i = 0; i < engine->key_count; i++) {
-        if (strcmp(engine->keys[i].name, key) == 0) {
-            return engine->keys[i].kind != WF_KEY_REFUSED;
-        }
-    }
-    return false;
-}
-
-enum { UNSAID = 0 /* of a size: its key is left out */ };
-
-/* "engine:more" and the sizes that are said. */
-static bool make_spec(const struct wf_engine *engine, const char *more, const uint32_t *sizes,
-                      const char *const *keys, size_t count, char out[WF_SPEC_MAX])
-{
-    size_t used = (size_t)snprintf(out, WF_SPEC_MAX, "%s:%s", engine->name, more);
-    const char *mark = *more != '\0' ? "," : "";
-    for (size_t i = 0; i < count; i++) {
-        if (sizes[i] == UNSAID) {
+    struct wf_detect_fit *fit = NULL;
+    struct wf_hash seen[WF_WORDS_MAX];
+    uint32_t count = 0;
+    for (uint32_t w = words->classes[class].first; w < words->count && d->work > 0; w++) {
+        struct proof proof;
+        char spec[WF_SPEC_MAX];
+        if (words->class[w] != class) {
             continue;
         }
-        if (!knows(engine, keys[i])) {
-            return false;
+        memcpy(guess->words, words->texts[w], sizeof guess->words);
+        if (!wf_recipe_pipeline(guess, &d->stages, d->dumps, pattern) ||
+            !all_ranks_fit(d, guess, &proof)) {
+            continue;
         }
-        used += (size_t)snprintf(out + used, WF_SPEC_MAX - used, "%s%s=%" PRIu32, mark, keys[i],
-                                 sizes[i]);
-        mark = ",";
-    }
-    return used < WF_SPEC_MAX;
-}
-
-/* `sizes` of tp, pp, dp and ep, of which 1 is not said; etp unsaid (as tp), then each up to
- * `etp_max`. */
-static void try_etp(struct detector *d, const struct wf_guess *begin,
-                    const struct wf_engine *engine, const char *more, const uint32_t sizes[4],
-                    uint32_t etp_max)
-{
-    static const char *const keys[] = {"tp", "pp", "dp", "ep", "etp"};
-    for (uint32_t etp = UNSAID; etp <= etp_max; etp += etp == UNSAID ? 1 : etp) {
-        uint32_t all[] = {UNSAID, UNSAID, UNSAID, UNSAID, etp};
-        char spec[WF_SPEC_MAX];
-        for (size_t i = 0; i < 4; i++) {
-            all[i] = sizes[i] > 1 ? sizes[i] : UNSAID;
+        seen[count] = proof.hash;
+        bool known = false;
+        for (uint32_t i = 0; i < count; i++) {
+            known |= memcmp(&seen[i], &seen[count], sizeof seen[i]) == 0;
         }
-        if (etp != sizes[0] && make_spec(engine, more, all, keys, 5, spec)) {
-            try_spec(d, begin, spec);
+        count += !known;
+        if (fit == NULL) {
+            fit = keep_fit(d, guess, &proof);
+            if (fit == NULL) {
+                return true;
+            }
+        } else if (!known && format_spec(guess, spec)) {
+            append(fit->also, sizeof fit->also, " ", "", spec);
         }
     }
+    return fit != NULL;
 }
 
-/* Sizes whose product are the ranks that there are; of a single dump any small ones, without those
- * that shapes cannot show. Without experts ep and etp are not tried. */
-static void try_recipes(struct detector *d, const struct wf_guess *begin,
-                        const struct wf_engine *engine, const char *more, bool experts)
+/* --- one family in one engine ---------------------------------------------------------------- */
+
+/* A candidate whose names fit goes before one whose do not, then the one with fewer misfits. `why`
+ * NULL: it is worked out. */
+static void note_nearest(struct detector *d, const struct wf_guess *guess, bool names,
+                         uint32_t left, const char *why)
 {
-    uint32_t world = d->count > 1 ? d->count : WF_DETECT_WORLD_MAX / 4;
-    uint32_t group = experts ? world : 1;
-    for (uint32_t tp = 1; tp <= world; tp *= d->count > 1 ? 1 : 2, tp += d->count > 1) {
-        for (uint32_t pp = 1; pp * tp <= world && (pp == 1 || d->count > 1); pp++) {
-            uint32_t dp = d->count > 1 ? d->count / (tp * pp) : 1;
-            if (d->count > 1 && tp * pp * dp != d->count) {
+    if (d->out->fit_count > 0 || d->shapes > names || (d->shapes == names && left >= d->nearest)) {
+        return;
+    }
+    char spec[WF_SPEC_MAX], text[WF_EXPLAIN_MAX];
+    wf_guess_spec(guess, spec);
+    d->shapes = names;
+    d->nearest = left;
+    if (why == NULL && names) {
+        wf_explain_layout(guess, d->dumps, d->count, text);
+    } else if (why == NULL) {
+        wf_explain_names(guess, &d->seen, text);
+    }
+    snprintf(d->out->nearest, sizeof d->out->nearest, "%s in %.200s: %s", guess->family->name, spec,
+             why != NULL ? why : text);
+}
+
+/* The fewest layers that have every kind of tensor. */
+static uint64_t find_depth(const struct wf_guess *guess, const struct wf_seen *dump,
+                           uint32_t layers)
+{
+    struct wf_guess trial = *guess;
+    for (uint64_t depth = 1; depth < guess->value[layers] && depth <= DEPTH_MAX; depth++) {
+        struct wf_seen seen;
+        trial.value[layers] = depth;
+        if (!wf_guess_seen(&trial, &wf_guess_one_rank, &seen)) {
+            continue;
+        }
+        bool all = wf_seen_misfits(&seen, dump) == 0;
+        wf_seen_fini(&seen);
+        if (all) {
+            return depth;
+        }
+    }
+    return guess->value[layers];
+}
+
+/* What is wrong whatever the model needs no solving. */
+static bool is_recipe(const struct wf_guess *guess)
+{
+    char spec[WF_SPEC_MAX];
+    struct wf_recipe recipe;
+    wf_guess_spec(guess, spec);
+    return wf_recipe_parse(spec, NULL, &recipe, NULL) == WF_OK;
+}
+
+/* Every parallel size that the engine may have with so many ranks. */
+static void try_sizes(struct detector *d, const struct wf_guess *small, uint64_t layers,
+                      const struct wf_words *words, uint32_t ranks, uint64_t pattern)
+{
+    uint32_t index = wf_guess_size(small->family, "L");
+    struct wf_sizes_list list;
+    wf_recipe_sizes(small, &d->stages, ranks, &list);
+    for (uint32_t c = 0; c < words->class_count; c++) {
+        struct wf_guess begin = *small;
+        memcpy(begin.words, words->texts[words->classes[c].first], sizeof begin.words);
+        struct wf_solver *solver = wf_solver_new(&begin, &d->seen);
+        for (uint32_t i = 0; solver != NULL && i < list.count && d->work > 0; i++) {
+            struct wf_guess guess = begin;
+            struct wf_left left;
+            memcpy(guess.sizes, list.texts[i], sizeof guess.sizes);
+            if (!is_recipe(&guess)) {
                 continue;
             }
-            for (uint32_t ep = 1; ep <= group; ep *= 2) {
-                const uint32_t sizes[] = {tp, pp, dp, ep};
-                try_etp(d, begin, engine, more, sizes, experts && tp * dp > 1 ? tp * dp : 0);
+            bool solved = wf_solver_run(solver, &guess, &d->ranks, &left);
+            guess.value[index] = layers;
+            guess.shows[index] = true;
+            guess.vocab = guess.value[wf_guess_size(guess.family, "V")];
+            if (!solved || !prove(d, &guess, words, c, pattern)) {
+                note_nearest(d, &guess, true, solved ? 0 : left.parts, solved ? NULL : left.why);
             }
         }
+        wf_solver_free(solver);
     }
+    free(list.texts);
 }
 
-/* --- families and engines -------------------------------------------------------------------- */
-
-/* Words that change names: each is tried. */
-static const struct {
-    const char *engine, *more;
-} variants[] = {
-    {"megatron", "vocab_div=1"}, /* the padded vocabulary is one like any other */
-    {"megatron", "vocab_div=1,names=local,experts=sequential"},
-    {"megatron", "vocab_div=1,experts=sequential"},
-    {"megatron", "vocab_div=1,version=0.16"},
-    {"fsdp", ""},
-    {"fsdp", "flat=1"},
-    {"fsdp", "shard=1"},
-    {"vllm", ""},
-    {"sglang", ""},
-    {"hf", ""},
-};
-
-static void note_nearest(struct detector *d, const struct wf_guess *guess, double near)
+static void try_near(struct detector *d, struct near *one)
 {
-    struct wf_seen own;
-    if (near <= d->nearest || !wf_guess_seen(guess, &own)) {
+    struct wf_guess *guess = &one->guess;
+    uint32_t index = wf_guess_size(guess->family, "L");
+    uint64_t pattern = wf_names_layer_pattern(guess);
+    if (!wf_names_count(guess, &d->seen)) {
+        note_nearest(d, guess, true, UINT32_MAX - 1,
+                     "no number of layers of each kind gives as many tensors");
         return;
     }
-    const char *other = "";
-    for (uint32_t i = 0; i < d->seen.count && *other == '\0'; i++) {
-        if (wf_seen_find(&own, d->seen.slots[i].pattern) == NULL) {
-            other = d->seen.slots[i].name;
+    uint64_t layers = guess->value[index];
+    guess->value[index] = find_depth(guess, &d->seen, index);
+    struct wf_words *words = calloc(1, sizeof *words);
+    if (words != NULL) {
+        wf_words_find(guess, &d->seen, words);
+        uint32_t ranks = d->stages.inner * d->stages.outer, before = d->out->fit_count;
+        try_sizes(d, guess, layers, words, ranks, pattern);
+        for (ranks = 2; d->count == 1 && ranks <= WF_DETECT_WORLD_MAX && d->work > 0 &&
+                        d->out->fit_count == before;
+             ranks *= 2) {
+            try_sizes(d, guess, layers, words, ranks, pattern);
         }
     }
-    d->nearest = near;
-    snprintf(d->out->nearest, sizeof d->out->nearest, "%s in %.60s%s%.255s", guess->family->name,
-             guess->spec, *other != '\0' ? ", which has no " : ", whose shapes differ", other);
-    wf_seen_fini(&own);
+    free(words);
 }
 
-/* A family in an engine, and how near its names are. */
-struct near {
-    struct wf_guess guess;
-    const struct wf_engine *engine;
-    const char *more;
-    double near;
-};
-
-static void start_family(struct detector *d, const struct wf_family *family, size_t variant,
-                         struct near *list)
+static void start_family(struct detector *d, const struct wf_family *family,
+                         const struct wf_engine *engine, struct near *list)
 {
-    struct near one = {.more = variants[variant].more};
-    for (size_t e = 0; wf_engines[e] != NULL; e++) {
-        bool same = strcmp(wf_engines[e]->name, variants[variant].engine) == 0;
-        one.engine = same ? wf_engines[e] : one.engine;
+    struct near one = {.guess = {.family = family,
+                                 .families = d->families,
+                                 .engine = engine,
+                                 .dtype = d->dtype,
+                                 .config_dtype = d->dtype,
+                                 .work = &d->work}};
+    for (size_t s = 0; s < family->size_count && d->quant != NULL; s++) {
+        const char *match = family->sizes[s].match;
+        one.guess.quant =
+            match != NULL && strcmp(match, d->quant) == 0 ? d->quant : one.guess.quant;
     }
-    if (one.engine == NULL) {
-        return;
-    }
-    one.guess =
-        (struct wf_guess){.family = family, .families = d->families, .work = &d->work, .ranks = 1};
-    snprintf(one.guess.spec, sizeof one.guess.spec, "%s:%s", one.engine->name, one.more);
-    one.near = wf_guess_start(&one.guess, &d->seen);
+    one.misfits = wf_names_begin(&one.guess, &d->seen);
     for (size_t i = 0; i < NEAREST_MAX; i++) { /* sorted: the nearest first */
-        if (one.near > list[i].near) {
+        if (one.misfits < list[i].misfits) {
             struct near other = list[i];
             list[i] = one;
             one = other;
@@ -264,26 +439,30 @@ static void start_family(struct detector *d, const struct wf_family *family, siz
     }
 }
 
-static void come_near(struct detector *d, struct near *one)
+/* Answers that leave least out: those whose types are right, if there are any; then those of whose
+ * tensors the dump has most. */
+static void keep_best(struct detector *d)
 {
-    one->near = wf_guess_trim(&one->guess, &d->seen);
-    one->near = wf_guess_improve(&one->guess, &d->seen, one->near);
-    note_nearest(d, &one->guess, one->near);
-}
-
-static int by_nearness(const void *a, const void *b)
-{
-    const struct near *x = a, *y = b;
-    return x->near > y->near ? -1 : x->near < y->near;
-}
-
-static void try_near(struct detector *d, struct near *one)
-{
-    wf_guess_spell_out(&one->guess);
-    struct wf_model *model = wf_guess_model(&one->guess);
-    bool experts = model != NULL && wf_model_size(model, "E") > 0;
-    wf_model_free(model);
-    try_recipes(d, &one->guess, one->engine, one->more, experts);
+    struct wf_detected *out = d->out;
+    uint32_t least = UINT32_MAX, kept = 0;
+    bool typed = false;
+    for (uint32_t i = 0; i < out->fit_count; i++) {
+        typed |= out->fits[i].dtype[0] == '\0';
+    }
+    for (uint32_t i = 0; i < out->fit_count; i++) {
+        bool right = !typed || out->fits[i].dtype[0] == '\0';
+        least = right && d->unlisted[i] < least ? d->unlisted[i] : least;
+    }
+    for (uint32_t i = 0; i < out->fit_count; i++) {
+        bool right = !typed || out->fits[i].dtype[0] == '\0';
+        if (right && d->unlisted[i] == least) {
+            struct wf_detect_fit fit = out->fits[i];
+            out->fits[kept++] = fit;
+        } else {
+            free(out->fits[i].config);
+        }
+    }
+    out->fit_count = kept;
 }
 
 static enum wf_status try_all(struct detector *d, struct wf_error *error)
@@ -292,21 +471,34 @@ static enum wf_status try_all(struct detector *d, struct wf_error *error)
     if (list == NULL) {
         return wf_error_set(error, WF_NO_MEMORY, "no memory to detect with");
     }
-    for (size_t v = 0; v < sizeof variants / sizeof variants[0]; v++) {
+    for (size_t i = 0; i < NEAREST_MAX; i++) {
+        list[i].misfits = UINT32_MAX;
+    }
+    for (size_t e = 0; wf_engines[e] != NULL; e++) {
+        if (wf_engines[e]->view == WF_VIEW_PLAIN && d->quant != NULL) {
+            continue; /* trainers have no codes */
+        }
         for (size_t f = 0; d->families != NULL && d->families[f] != NULL; f++) {
-            start_family(d, d->families[f], v, list);
+            start_family(d, d->families[f], wf_engines[e], list);
         }
         for (size_t f = 0; wf_families[f] != NULL; f++) {
-            start_family(d, wf_families[f], v, list);
+            start_family(d, wf_families[f], wf_engines[e], list);
         }
     }
-    size_t count = 0;
-    for (; count < NEAREST_MAX && list[count].engine != NULL; count++) {
-        come_near(d, &list[count]);
-    }
-    qsort(list, count, sizeof *list, by_nearness); /* work may not last for all */
-    for (size_t i = 0; i < count && list[i].near >= NEAR_ENOUGH; i++) {
-        try_near(d, &list[i]);
+    /* Once names fit, what began much farther off is not tried. */
+    uint32_t fitting = UINT32_MAX;
+    for (size_t i = 0; i < NEAREST_MAX && list[i].misfits < UINT32_MAX && d->work > 0; i++) {
+        if (fitting < UINT32_MAX && list[i].misfits > 2 * fitting + SPARE_MISFITS) {
+            break;
+        }
+        uint32_t begun = list[i].misfits;
+        list[i].misfits = wf_names_fit(&list[i].guess, &d->seen, list[i].misfits);
+        if (list[i].misfits == 0) {
+            fitting = begun < fitting ? begun : fitting;
+            try_near(d, &list[i]);
+        } else {
+            note_nearest(d, &list[i].guess, false, list[i].misfits, NULL);
+        }
     }
     free(list);
     return WF_OK;
@@ -316,12 +508,12 @@ enum wf_status wf_detect(const struct wf_dump_rank *dumps, uint32_t count,
                          const struct wf_family *const *families, struct wf_detected *out,
                          struct wf_error *error)
 {
-    *out = (struct wf_detected){0};
+    *out = (struct wf_detected){.single = count == 1};
     struct detector d = {.dumps = dumps,
                          .count = count,
                          .families = families,
                          .out = out,
-                         .nearest = -1,
+                         .nearest = UINT32_MAX,
                          .work = WORK_ALL};
     if (count == 0 || count > WF_DETECT_WORLD_MAX || dumps[0].count == 0) {
         return wf_error_set(error, WF_INVALID, "expected the tensors of 1 to %d ranks, found %s",
@@ -331,21 +523,23 @@ enum wf_status wf_detect(const struct wf_dump_rank *dumps, uint32_t count,
                                                           : "a file without tensors");
     }
     out->fits = calloc(WF_DETECT_FITS_MAX, sizeof *out->fits);
-    bool good = out->fits != NULL;
-    for (uint32_t i = 0; i < count && good; i++) {
-        good = wf_seen_add_dump(&d.seen, &dumps[i]);
-    }
-    if (!good) {
+    read_types(&d);
+    if (out->fits == NULL || !read_ranks(&d)) {
         wf_seen_fini(&d.seen);
         return wf_error_set(error, WF_NO_MEMORY, "no memory to detect with");
     }
     enum wf_status status = try_all(&d, error);
+    keep_best(&d);
+    out->gave_up = d.work == 0;
     wf_seen_fini(&d.seen);
     return status;
 }
 
 void wf_detected_fini(struct wf_detected *detected)
 {
+    for (uint32_t i = 0; i < detected->fit_count; i++) {
+        free(detected->fits[i].config);
+    }
     free(detected->fits);
     *detected = (struct wf_detected){0};
 }

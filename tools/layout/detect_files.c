@@ -115,6 +115,22 @@ void wf_detect_files_fini(struct wf_detect_files *files)
 
 /* --- the answer ------------------------------------------------------------------------------ */
 
+static void print_fit(FILE *out, const struct wf_detect_fit *fit)
+{
+    fprintf(out, "%-14s %s\n    %s\n", fit->family->name, fit->spec, fit->sizes);
+    if (fit->free[0] != '\0') {
+        fprintf(out, "    only the product shows of %s\n", fit->free);
+    }
+    if (fit->dtype[0] != '\0') {
+        fprintf(out, "    names and shapes fit; types do not: %s\n", fit->dtype);
+    }
+    for (const char *at = fit->also; *at != '\0';) {
+        size_t len = strcspn(at, " ");
+        fprintf(out, "    shows no different: %.*s\n", (int)len, at);
+        at += len + (at[len] == ' ');
+    }
+}
+
 void wf_detected_print(FILE *out, const struct wf_detected *detected)
 {
     if (detected->fit_count == 0) {
@@ -127,16 +143,14 @@ void wf_detected_print(FILE *out, const struct wf_detected *detected)
                 detected->more ? ", and more do" : "");
     }
     for (uint32_t i = 0; i < detected->fit_count; i++) {
-        const struct wf_detect_fit *fit = &detected->fits[i];
-        fprintf(out, "%-14s %s\n    %s\n", fit->family->name, fit->spec, fit->sizes);
-        if (fit->free[0] != '\0') {
-            fprintf(out, "    only the product shows of %s\n", fit->free);
-        }
+        print_fit(out, &detected->fits[i]);
+    }
+    if (detected->single && detected->fit_count > 0) {
+        fprintf(out, "one dump does not show over how many ranks it was divided: it may also be "
+                     "rank 0 of more, of a model as much larger\n");
     }
     if (detected->gave_up) {
-        fprintf(out,
-                "not all recipes were tried to the end: some have more sizes to choose than time "
-                "is taken for\n");
+        fprintf(out, "not everything was tried: it would have taken more work than is allowed\n");
     }
 }
 
@@ -145,16 +159,25 @@ struct json_object *wf_detected_to_json(const struct wf_detected *detected)
     struct json_object *root = json_object_new_object(), *fits = json_object_new_array();
     for (uint32_t i = 0; i < detected->fit_count; i++) {
         const struct wf_detect_fit *fit = &detected->fits[i];
-        struct json_object *object = json_object_new_object();
+        struct json_object *object = json_object_new_object(), *also = json_object_new_array();
         json_object_object_add(object, "family", json_object_new_string(fit->family->name));
         json_object_object_add(object, "spec", json_object_new_string(fit->spec));
+        json_object_object_add(object, "config", json_tokener_parse(fit->config));
         json_object_object_add(object, "sizes", json_object_new_string(fit->sizes));
         json_object_object_add(object, "free", json_object_new_string(fit->free));
+        json_object_object_add(object, "dtype", json_object_new_string(fit->dtype));
+        for (const char *at = fit->also; *at != '\0';) {
+            size_t len = strcspn(at, " ");
+            json_object_array_add(also, json_object_new_string_len(at, (int)len));
+            at += len + (at[len] == ' ');
+        }
+        json_object_object_add(object, "also", also);
         json_object_array_add(fits, object);
     }
     json_object_object_add(root, "fits", fits);
     json_object_object_add(root, "more", json_object_new_boolean(detected->more));
     json_object_object_add(root, "gave_up", json_object_new_boolean(detected->gave_up));
+    json_object_object_add(root, "single", json_object_new_boolean(detected->single));
     json_object_object_add(root, "nearest", json_object_new_string(detected->nearest));
     return root;
 }

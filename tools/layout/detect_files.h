@@ -24,7 +24,8 @@ enum wf_status wf_detect_read(char *const *paths, size_t path_count, struct wf_d
 void wf_detect_files_fini(struct wf_detect_files *files);
 
 void wf_detected_print(FILE *out, const struct wf_detected *detected);
-/* {fits: [{family, spec, sizes, free}], more, gave_up, nearest}; the caller puts it. */
+/* {fits: [{family, spec, config, sizes, free, dtype, also: [spec]}], more, gave_up, single,
+ * nearest}; the caller puts it. */
 struct json_object *wf_detected_to_json(const struct wf_detected *detected);
 
 #endif

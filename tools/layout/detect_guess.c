@@ -1,49 +1,138 @@
-/* detect_guess.c - sizes of a family as a config, and solving for them from shapes.
- *
- * Shapes and numbers of tensors are sums of products in which each size appears once at most; so
- * they are linear in each size while the others stay. A size is solved for from whatever depends on
- * it and otherwise on solved sizes only. Where nothing does (rows of nq * d), one size of the
- * product is chosen among usual ones.
- */
+/* detect_guess.c - a guess at a model and a recipe: its config, its SPEC, and what it derives. */
+#include <inttypes.h>
 #include <json-c/json.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/engines/engine.h"
 #include "tools/layout/detect_private.h"
 
-#define NEARER 1e-9 /* less is the same */
-
 enum {
-    START = 16,        /* of a size: has the divisors that small recipes need */
-    START_ROWS = 4096, /* of a vocabulary: padding must not hide it */
-    START_LAYERS = 4,
-    START_EXPERTS = 8,
-    ROUNDS_MAX = 12,
-    FREE_MAX = 3,     /* products of which one size is chosen */
-    SMALL_MAX = 16,   /* values that are tried of a size that is no factor */
-    TRIAL_COST = 100, /* of a config, in tensors */
+    KEY_ROOM = 128,
+    TRIAL_COST = 50,     /* of a config, in tensors */
+    BLOCK = 128,         /* of fp8, of backends that shuffle rows */
+    QUANT_BLOCK = 128,   /* the one block that engines know */
+    FEW = 4,             /* of what is multiplied by itself in a shape */
+    START_LAYERS = 4,    /* of every usual kind there is one among them */
+    START_VOCAB = 65536, /* padding does not hide it */
 };
 
-/* --- configs --------------------------------------------------------------------------------- */
+const struct wf_guess_ranks wf_guess_one_rank = {.count = 1, .at = {{0, 1}}};
 
 bool wf_guess_is_flag(const struct wf_family_size *size)
 {
     return size->match != NULL;
 }
 
-/* Of the keys parted by |, the first: "vision_config.depth" goes into an object, ".x" to the top.
- */
+bool wf_guess_can_say(const struct wf_family_size *size)
+{
+    static const char quant[] = "quantization_config.";
+    return size->key != NULL && strncmp(size->key, quant, sizeof quant - 1) != 0 &&
+           (size->match == NULL || strcmp(size->match, "@layer") != 0);
+}
+
+uint32_t wf_guess_size(const struct wf_family *family, const char *name)
+{
+    for (uint32_t s = 0; s < family->size_count; s++) {
+        if (strcmp(family->sizes[s].name, name) == 0) {
+            return s;
+        }
+    }
+    return WF_NONE;
+}
+
+bool wf_guess_has_role(const struct wf_family *family, const char *role)
+{
+    for (size_t r = 0; r < family->row_count; r++) {
+        if (strcmp(family->rows[r].role, role) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool wf_guess_engine_knows(const struct wf_engine *engine, const char *key)
+{
+    for (size_t i = 0; i < engine->key_count; i++) {
+        if (strcmp(engine->keys[i].name, key) == 0) {
+            return engine->keys[i].kind != WF_KEY_REFUSED;
+        }
+    }
+    return false;
+}
+
+static bool is_word(const char *text, const char *at, size_t len)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
+    return (at == text || strchr(letters, at[-1]) == NULL) && strspn(at, letters) == len;
+}
+
+static bool has_word(const char *text, const char *name)
+{
+    size_t len = strlen(name);
+    for (const char *at = text; at != NULL && (at = strstr(at, name)) != NULL; at++) {
+        if (is_word(text, at, len)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* It stands in the count of a stack, or beside the number of a layer; experts, which do too, show
+ * in shapes. */
+bool wf_guess_is_count(const struct wf_family *family, const char *name)
+{
+    bool counts = false;
+    if (strcmp(name, "E") == 0) {
+        return false;
+    }
+    for (size_t i = 0; i < family->stack_count; i++) {
+        counts |= has_word(family->stacks[i].count, name);
+    }
+    for (size_t i = 0; i < family->size_count; i++) {
+        const char *rule = family->sizes[i].otherwise;
+        counts |= rule != NULL && has_word(rule, "layer") && has_word(rule, name);
+    }
+    for (size_t i = 0; i < family->row_count; i++) {
+        const char *when = family->rows[i].when;
+        counts |= when != NULL && has_word(when, "layer") && has_word(when, name);
+    }
+    return counts;
+}
+
+uint64_t wf_guess_start(const struct wf_family *family, size_t size, uint64_t ranks)
+{
+    static const struct {
+        const char *name;
+        uint64_t value;
+    } own[] = {{"L", START_LAYERS}, {"ns", 1},   {"vp", FEW}, {"vt", FEW},
+               {"vc", FEW},         {"vs", FEW}, {"kc", FEW}};
+    const char *name = family->sizes[size].name;
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        if (strcmp(own[i].name, name) == 0) {
+            return own[i].value;
+        }
+    }
+    return strcmp(name, "V") == 0   ? START_VOCAB * ranks
+           : strcmp(name, "E") == 0 ? 2 * ranks
+                                    : BLOCK * ranks;
+}
+
+/* --- configs --------------------------------------------------------------------------------- */
+
+/* Of the keys parted by |, the first: "vision_config.depth" goes into an object, ".x" to the top,
+ * "#x" is a list of so many entries. */
 static bool put_key(struct json_object *root, struct json_object *text, const char *key,
                     struct json_object *value)
 {
-    char name[128];
+    char name[KEY_ROOM];
+    key += *key == '#';
+    if (*key == '.') {
+        text = root;
+        key++;
+    }
     snprintf(name, sizeof name, "%.*s", (int)strcspn(key, "|"), key);
     char *dot = strchr(name, '.');
-    if (dot == name) {
-        return json_object_object_add(root, name + 1, value) == 0;
-    }
     if (dot == NULL) {
         return json_object_object_add(text, name, value) == 0;
     }
@@ -56,24 +145,46 @@ static bool put_key(struct json_object *root, struct json_object *text, const ch
     return json_object_object_add(inner, dot + 1, value) == 0;
 }
 
+static struct json_object *list_of(uint64_t count)
+{
+    struct json_object *list = json_object_new_array();
+    for (uint64_t i = 0; i < count && i <= WF_LAYERS_MAX; i++) {
+        json_object_array_add(list, json_object_new_uint64(i));
+    }
+    return list;
+}
+
 static struct json_object *value_of(const struct wf_family_size *size, uint64_t value)
 {
+    if (*size->key == '#') {
+        return list_of(value);
+    }
     if (!wf_guess_is_flag(size)) {
         return json_object_new_uint64(value);
     }
     if (strcmp(size->match, "true") == 0) {
         return json_object_new_boolean(value != 0);
     }
-    char word[64];
+    char word[KEY_ROOM];
     snprintf(word, sizeof word, "%.*s", (int)strcspn(size->match, "|"), size->match);
     return json_object_new_string(value != 0 ? word : "");
+}
+
+static struct json_object *quant_of(const char *method)
+{
+    struct json_object *object = json_object_new_object(), *block = json_object_new_array();
+    json_object_object_add(object, "quant_method", json_object_new_string(method));
+    json_object_array_add(block, json_object_new_int(QUANT_BLOCK));
+    json_object_array_add(block, json_object_new_int(QUANT_BLOCK));
+    json_object_object_add(object, "weight_block_size", block);
+    return object;
 }
 
 static struct json_object *config_of(const struct wf_guess *guess)
 {
     const struct wf_family *family = guess->family;
     struct json_object *root = json_object_new_object(), *text = root;
-    char type[64];
+    char type[KEY_ROOM];
     snprintf(type, sizeof type, "%.*s", (int)strcspn(family->model_types, "|"),
              family->model_types);
     json_object_object_add(root, "model_type", json_object_new_string(type));
@@ -81,43 +192,105 @@ static struct json_object *config_of(const struct wf_guess *guess)
         text = json_object_new_object();
         json_object_object_add(root, family->text_config, text);
     }
-    json_object_object_add(text, "torch_dtype", json_object_new_string("bfloat16"));
+    json_object_object_add(text, "torch_dtype",
+                           json_object_new_string(wf_dtype_torch(guess->config_dtype)));
     for (size_t i = 0; i < family->size_count; i++) {
-        if (guess->given[i] && family->sizes[i].key != NULL) {
-            put_key(root, text, family->sizes[i].key, value_of(&family->sizes[i], guess->value[i]));
+        if (guess->state[i] != WF_GUESS_ABSENT && wf_guess_can_say(&family->sizes[i])) {
+            bool null = guess->state[i] == WF_GUESS_NULL;
+            put_key(root, text, family->sizes[i].key,
+                    null ? NULL : value_of(&family->sizes[i], guess->value[i]));
         }
+    }
+    if (guess->quant != NULL) {
+        json_object_object_add(root, "quantization_config", quant_of(guess->quant));
     }
     return root;
 }
 
-struct wf_model *wf_guess_model(const struct wf_guess *guess)
+char *wf_guess_config(const struct wf_guess *guess)
 {
     struct json_object *root = config_of(guess);
-    size_t len = 0;
-    const char *text = json_object_to_json_string_length(root, JSON_C_TO_STRING_PLAIN, &len);
+    const char *text = json_object_to_json_string_ext(root, JSON_C_TO_STRING_PLAIN);
+    char *copy = text != NULL ? strdup(text) : NULL;
+    json_object_put(root);
+    return copy;
+}
+
+void wf_guess_spec(const struct wf_guess *guess, char out[WF_SPEC_MAX])
+{
+    const char *const texts[] = {guess->words, guess->sizes, guess->pipeline};
+    size_t used = (size_t)snprintf(out, WF_SPEC_MAX, "%s:", guess->engine->name);
+    const char *mark = "";
+    if (wf_guess_engine_knows(guess->engine, "dtype")) {
+        used += (size_t)snprintf(out + used, WF_SPEC_MAX - used, "dtype=%s",
+                                 wf_dtype_name(guess->dtype));
+        mark = ",";
+    }
+    /* Megatron pads unless told; a multiple of all rows pads any smaller vocabulary to them. */
+    if (wf_guess_engine_knows(guess->engine, "vocab_div")) {
+        used += (size_t)snprintf(out + used, WF_SPEC_MAX - used, ",vocab_div=%" PRIu64,
+                                 guess->vocab > 0 ? guess->vocab : 1);
+    }
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (texts[i][0] != '\0') {
+            used += (size_t)snprintf(out + used, WF_SPEC_MAX - used, "%s%s", mark, texts[i]);
+            mark = ",";
+        }
+    }
+}
+
+/* --- layouts --------------------------------------------------------------------------------- */
+
+struct wf_model *wf_guess_model(const struct wf_guess *guess, struct wf_recipe *recipe_out,
+                                struct wf_error *error)
+{
+    char *text = *guess->work > 0 ? wf_guess_config(guess) : NULL, spec[WF_SPEC_MAX];
     struct wf_model *model = NULL;
-    if (text == NULL || wf_model_parse(text, len, guess->families, &model, NULL) != WF_OK) {
+    wf_guess_spec(guess, spec);
+    if (text == NULL ||
+        wf_model_parse(text, strlen(text), guess->families, &model, error) != WF_OK) {
         model = NULL;
     }
-    json_object_put(root);
+    free(text);
+    uint64_t cost = TRIAL_COST + (model != NULL ? model->param_count / 4 : 0);
+    *guess->work -= *guess->work > cost ? cost : *guess->work;
+    if (model != NULL && (model->family != guess->family ||
+                          wf_recipe_parse(spec, model, recipe_out, error) != WF_OK)) {
+        wf_model_free(model);
+        model = NULL;
+    }
     return model;
 }
 
-bool wf_guess_seen(const struct wf_guess *guess, struct wf_seen *out)
+static bool add_rank(const struct wf_guess *guess, const struct wf_model *model,
+                     const struct wf_recipe *recipe, uint32_t rank, uint64_t weight,
+                     struct wf_seen *sum)
 {
-    struct wf_model *model = wf_guess_model(guess);
+    struct wf_layout *layout = NULL;
+    struct wf_seen one = {0};
+    bool good = rank < wf_recipe_world(recipe) &&
+                wf_layout_derive(model, recipe, rank, &layout, NULL) == WF_OK &&
+                wf_seen_add_layout(&one, model, layout);
+    if (good) {
+        uint64_t cost = layout->tensor_count;
+        *guess->work -= *guess->work > cost ? cost : *guess->work;
+        wf_seen_join(&one);
+        good = wf_seen_weigh(sum, &one, weight);
+    }
+    wf_seen_fini(&one);
+    wf_layout_free(layout);
+    return good;
+}
+
+bool wf_guess_seen(const struct wf_guess *guess, const struct wf_guess_ranks *ranks,
+                   struct wf_seen *out)
+{
     struct wf_recipe recipe;
+    struct wf_model *model = wf_guess_model(guess, &recipe, NULL);
+    bool good = model != NULL;
     *out = (struct wf_seen){0};
-    uint64_t cost = TRIAL_COST + (model != NULL ? model->param_count : 0);
-    *guess->work -= *guess->work > cost ? cost : *guess->work;
-    bool good = *guess->work > 0 && model != NULL &&
-                wf_recipe_parse(guess->spec, model, &recipe, NULL) == WF_OK;
-    for (uint32_t rank = 0; rank < guess->ranks && good; rank++) {
-        struct wf_layout *layout = NULL;
-        good = wf_layout_derive(model, &recipe, rank, &layout, NULL) == WF_OK &&
-               wf_seen_add_layout(out, layout);
-        *guess->work -= good && *guess->work > layout->tensor_count ? layout->tensor_count : 0;
-        wf_layout_free(layout);
+    for (uint32_t i = 0; i < ranks->count && good; i++) {
+        good = add_rank(guess, model, &recipe, ranks->at[i].rank, ranks->at[i].weight, out);
     }
     wf_model_free(model);
     if (!good) {
@@ -126,410 +299,23 @@ bool wf_guess_seen(const struct wf_guess *guess, struct wf_seen *out)
     return good;
 }
 
-/* --- names ----------------------------------------------------------------------------------- */
-
-static double alike(const struct wf_guess *guess, const struct wf_seen *seen)
+bool wf_guess_shows(const struct wf_guess *guess, uint64_t *seen_out, uint64_t *content_out)
 {
-    struct wf_seen own;
-    if (!wf_guess_seen(guess, &own)) {
-        return -1;
+    struct wf_recipe recipe;
+    struct wf_model *model = wf_guess_model(guess, &recipe, NULL);
+    struct wf_layout *layout = NULL;
+    struct wf_seen seen = {0};
+    bool good = model != NULL && wf_layout_derive(model, &recipe, 0, &layout, NULL) == WF_OK &&
+                wf_seen_add_layout(&seen, model, layout);
+    if (good) {
+        uint64_t cost = layout->tensor_count;
+        *guess->work -= *guess->work > cost ? cost : *guess->work;
+        wf_seen_join(&seen);
+        *seen_out = wf_seen_hash(&seen);
+        *content_out = layout->hash.low;
     }
-    double near = wf_seen_alike(&own, seen);
-    wf_seen_fini(&own);
-    return near;
-}
-
-/* What a family says of itself ("1" for every how many layers have experts) goes with more than any
- * number of ours; but not "0", which hides what the size is of. */
-static uint64_t start_of(const struct wf_family_size *size)
-{
-    uint64_t rule = size->otherwise != NULL && strspn(size->otherwise, "0123456789") > 0 &&
-                            size->otherwise[strspn(size->otherwise, "0123456789")] == '\0'
-                        ? strtoull(size->otherwise, NULL, 10)
-                        : 0;
-    return rule > 0                       ? rule
-           : strcmp(size->name, "V") == 0 ? START_ROWS
-           : strcmp(size->name, "L") == 0 ? START_LAYERS
-           : strcmp(size->name, "E") == 0 ? START_EXPERTS
-                                          : START;
-}
-
-/* Gives the size the value that brings names nearest, if one brings them nearer. */
-static bool improve(struct wf_guess *guess, size_t size, const struct wf_seen *seen, double *near)
-{
-    const uint64_t numbers[] = {0, 1, 2, start_of(&guess->family->sizes[size])}, flags[] = {0, 1};
-    bool flag = wf_guess_is_flag(&guess->family->sizes[size]), better = false;
-    struct wf_guess best = *guess;
-    for (size_t i = 0; i < (flag ? 2 : 4); i++) {
-        struct wf_guess trial = *guess;
-        trial.given[size] = true;
-        trial.value[size] = flag ? flags[i] : numbers[i];
-        double now = alike(&trial, seen);
-        if (now >= *near + NEARER) {
-            *near = now;
-            best = trial;
-            better = true;
-        }
-    }
-    *guess = best;
-    return better;
-}
-
-static bool is_off(const struct wf_family_size *size)
-{
-    return size->otherwise != NULL && strcmp(size->otherwise, "0") == 0;
-}
-
-double wf_guess_start(struct wf_guess *guess, const struct wf_seen *seen)
-{
-    const struct wf_family *family = guess->family;
-    double near = -1;
-    /* First only what every config has to say, then all numbers. */
-    for (int all = 0; all < 2 && near < 0; all++) {
-        for (size_t i = 0; i < family->size_count; i++) {
-            const struct wf_family_size *size = &family->sizes[i];
-            bool number = size->key != NULL && !wf_guess_is_flag(size);
-            guess->given[i] = number && (all || size->otherwise == NULL);
-            guess->value[i] = start_of(size);
-        }
-        near = alike(guess, seen);
-    }
-    /* As near as it may come: 16 dense layers of 4 hide the experts, one does not. */
-    struct wf_guess few = *guess;
-    for (size_t i = 0; i < family->size_count; i++) {
-        few.value[i] = is_off(&family->sizes[i]) && few.value[i] == START ? 1 : few.value[i];
-    }
-    double may = alike(&few, seen);
-    return may > near ? may : near;
-}
-
-double wf_guess_trim(struct wf_guess *guess, const struct wf_seen *seen)
-{
-    double near = alike(guess, seen);
-    for (size_t s = 0; s < guess->family->size_count && near >= 0; s++) {
-        struct wf_guess trial = *guess;
-        trial.given[s] = false;
-        bool has_rule = guess->given[s] && guess->family->sizes[s].otherwise != NULL;
-        double now = has_rule ? alike(&trial, seen) : -1;
-        if (now >= near + NEARER) {
-            *guess = trial;
-            near = now;
-        }
-    }
-    return near;
-}
-
-double wf_guess_improve(struct wf_guess *guess, const struct wf_seen *seen, double near)
-{
-    const struct wf_family *family = guess->family;
-    bool better = near >= 0;
-    for (int pass = 0; pass < 2 && better && near < 1; pass++) {
-        better = false;
-        for (size_t i = 0; i < family->size_count && near < 1; i++) {
-            better |= family->sizes[i].key != NULL && improve(guess, i, seen, &near);
-        }
-    }
-    return near;
-}
-
-static bool same_seen(const struct wf_seen *a, const struct wf_seen *b)
-{
-    bool same = a->count == b->count;
-    for (uint32_t i = 0; i < a->count && same; i++) {
-        same = a->slots[i].pattern == b->slots[i].pattern &&
-               memcmp(a->slots[i].parts, b->slots[i].parts, sizeof a->slots[i].parts) == 0;
-    }
-    return same;
-}
-
-void wf_guess_spell_out(struct wf_guess *guess)
-{
-    struct wf_model *model = wf_guess_model(guess);
-    struct wf_seen before, after;
-    if (model == NULL || !wf_guess_seen(guess, &before)) {
-        wf_model_free(model);
-        return;
-    }
-    for (size_t s = 0; s < guess->family->size_count; s++) {
-        const struct wf_family_size *size = &guess->family->sizes[s];
-        struct wf_guess trial = *guess;
-        trial.given[s] = true;
-        trial.value[s] = wf_model_size(model, size->name);
-        if (guess->given[s] || size->key == NULL || wf_guess_is_flag(size) || trial.value[s] == 0 ||
-            !wf_guess_seen(&trial, &after)) {
-            continue;
-        }
-        if (same_seen(&before, &after)) {
-            *guess = trial;
-        }
-        wf_seen_fini(&after);
-    }
-    wf_seen_fini(&before);
-    wf_model_free(model);
-}
-
-/* --- sizes ----------------------------------------------------------------------------------- */
-
-/* What the ranks show with one size changed. */
-struct probe {
-    uint64_t from, to; /* of the size; equal: no other value is taken */
-    struct wf_seen seen;
-};
-
-struct solver {
-    struct wf_guess *guess;
-    const struct wf_seen *seen;
-    struct wf_seen now;
-    struct probe probes[WF_FAMILY_SIZES_MAX];
-};
-
-static bool is_number(const struct wf_guess *guess, size_t size)
-{
-    return guess->family->sizes[size].key != NULL && !wf_guess_is_flag(&guess->family->sizes[size]);
-}
-
-/* The size's own value if the config says it, else what the model makes of its absence. */
-static uint64_t current(const struct wf_guess *guess, size_t size)
-{
-    if (guess->given[size]) {
-        return guess->value[size];
-    }
-    struct wf_model *model = wf_guess_model(guess);
-    uint64_t value = model != NULL ? wf_model_size(model, guess->family->sizes[size].name) : 0;
-    wf_model_free(model);
-    return value;
-}
-
-/* A value that shows somewhere, or one that shows nowhere if all that are taken are such. */
-static void probe_size(struct solver *solver, size_t size)
-{
-    struct probe *probe = &solver->probes[size];
-    probe->from = probe->to = current(solver->guess, size);
-    const uint64_t tries[] = {probe->from * 2, probe->from / 2, probe->from * 3,
-                              probe->from + 1, probe->from + 2, probe->from / 4};
-    bool shows = false;
-    for (size_t i = 0; i < sizeof tries / sizeof tries[0] && !shows; i++) {
-        struct wf_guess trial = *solver->guess;
-        struct wf_seen seen;
-        trial.given[size] = true;
-        trial.value[size] = tries[i];
-        if (tries[i] == probe->from || !wf_guess_seen(&trial, &seen)) {
-            continue;
-        }
-        shows = !same_seen(&seen, &solver->now);
-        wf_seen_fini(&probe->seen);
-        probe->seen = seen;
-        probe->to = tries[i];
-    }
-}
-
-/* Bit s: size s, not solved yet, moves this part of this slot. */
-static uint64_t movers(const struct solver *solver, uint32_t slot, uint32_t part)
-{
-    uint64_t pattern = solver->seen->slots[slot].pattern, bits = 0;
-    const struct wf_seen_slot *now = wf_seen_find(&solver->now, pattern);
-    for (size_t s = 0; s < solver->guess->family->size_count && now != NULL; s++) {
-        const struct wf_seen_slot *then = wf_seen_find(&solver->probes[s].seen, pattern);
-        if (then != NULL && then->parts[part] != now->parts[part]) {
-            bits |= UINT64_C(1) << s;
-        }
-    }
-    return bits;
-}
-
-static bool makes_part(const struct solver *solver, uint32_t slot, uint32_t part, size_t s,
-                       uint64_t value)
-{
-    const struct wf_seen_slot *want = &solver->seen->slots[slot];
-    struct wf_guess trial = *solver->guess;
-    struct wf_seen seen;
-    trial.given[s] = true;
-    trial.value[s] = value;
-    if (!wf_guess_seen(&trial, &seen)) {
-        return false;
-    }
-    const struct wf_seen_slot *found = wf_seen_find(&seen, want->pattern);
-    bool makes = found != NULL && found->parts[part] == want->parts[part];
     wf_seen_fini(&seen);
-    return makes;
-}
-
-/* Of a size that is no factor (every how many layers): a small one that makes the part. */
-static bool solve_small(const struct solver *solver, uint32_t slot, uint32_t part, size_t s,
-                        uint64_t *value_out)
-{
-    for (uint64_t value = 0; value <= SMALL_MAX; value++) {
-        if (makes_part(solver, slot, part, s, value)) {
-            *value_out = value;
-            return true;
-        }
-    }
-    return false;
-}
-
-/* The value of size s that makes the part what the dump has, if the part rises with it evenly;
- * false if no whole number does. */
-static bool solve_even(const struct solver *solver, uint32_t slot, uint32_t part, size_t s,
-                       uint64_t *value_out)
-{
-    const struct wf_seen_slot *want = &solver->seen->slots[slot];
-    const struct probe *probe = &solver->probes[s];
-    __int128 now = (__int128)wf_seen_find(&solver->now, want->pattern)->parts[part];
-    __int128 then = (__int128)wf_seen_find(&probe->seen, want->pattern)->parts[part];
-    __int128 rise = then - now, run = (__int128)probe->to - probe->from;
-    __int128 wanted = ((__int128)want->parts[part] - now) * run;
-    if (rise == 0 || wanted % rise != 0) {
-        return false;
-    }
-    __int128 value = (__int128)probe->from + wanted / rise;
-    *value_out = (uint64_t)value;
-    return value >= 0 && value <= UINT32_MAX;
-}
-
-/* A count (part 0) need not rise evenly; a value that the others' trial sizes do not go with cannot
- * be tried and is believed. */
-static bool solve_part(const struct solver *solver, uint32_t slot, uint32_t part, size_t s,
-                       uint64_t *value_out)
-{
-    bool even = solve_even(solver, slot, part, s, value_out);
-    if (part > 0 || (even && makes_part(solver, slot, part, s, *value_out))) {
-        return even;
-    }
-    uint64_t small;
-    if (solve_small(solver, slot, part, s, &small)) {
-        *value_out = small;
-        return true;
-    }
-    return even;
-}
-
-/* Solved sizes may not go with the trial values of the others (2 query heads, 16 KV heads): smaller
- * ones then. */
-static bool settle(struct solver *solver)
-{
-    for (uint64_t value = START; value > 0; value /= 2) {
-        if (wf_guess_seen(solver->guess, &solver->now)) {
-            return true;
-        }
-        for (size_t s = 0; s < solver->guess->family->size_count; s++) {
-            bool open = is_number(solver->guess, s) && !solver->guess->solved[s] &&
-                        solver->guess->given[s] && solver->guess->value[s] > value / 2;
-            solver->guess->value[s] = open ? value / 2 : solver->guess->value[s];
-        }
-    }
-    return false;
-}
-
-static bool probe_all(struct solver *solver)
-{
-    if (!settle(solver)) {
-        return false;
-    }
-    for (size_t s = 0; s < solver->guess->family->size_count; s++) {
-        solver->probes[s] = (struct probe){0};
-        if (is_number(solver->guess, s) && !solver->guess->solved[s] && !solver->guess->still[s]) {
-            probe_size(solver, s);
-        }
-    }
-    return true;
-}
-
-static void drop_probes(struct solver *solver)
-{
-    wf_seen_fini(&solver->now);
-    for (size_t s = 0; s < WF_FAMILY_SIZES_MAX; s++) {
-        wf_seen_fini(&solver->probes[s].seen);
-    }
-}
-
-/* One round: every size that some part shows alone. False if a part cannot be made. */
-static bool solve_round(struct solver *solver, bool *progress, uint64_t *product_out)
-{
-    struct wf_guess next = *solver->guess;
-    uint64_t moved = 0;
-    *progress = false;
-    *product_out = 0;
-    for (uint32_t slot = 0; slot < solver->seen->count; slot++) {
-        for (uint32_t part = 0; part < WF_SEEN_PARTS; part++) {
-            uint64_t bits = movers(solver, slot, part), value = 0;
-            int count = __builtin_popcountll(bits);
-            moved |= bits;
-            if (count > 1 && (*product_out == 0 || count < __builtin_popcountll(*product_out))) {
-                *product_out = bits;
-            }
-            size_t s = count == 1 ? (size_t)__builtin_ctzll(bits) : 0;
-            if (count != 1 || next.solved[s]) {
-                continue;
-            }
-            if (!solve_part(solver, slot, part, s, &value)) {
-                return false;
-            }
-            next.given[s] = next.solved[s] = *progress = true;
-            next.value[s] = value;
-        }
-    }
-    for (size_t s = 0; s < solver->guess->family->size_count; s++) {
-        next.moves[s] |= moved >> s & 1;
-        next.still[s] |= !next.moves[s] && solver->probes[s].to != solver->probes[s].from;
-    }
-    *solver->guess = next;
-    return true;
-}
-
-static bool solve_from(struct wf_guess *guess, const struct wf_seen *seen, unsigned chosen,
-                       wf_guess_check_t *check, void *user);
-
-/* Only a product shows: one of its sizes is what is usual, then the rest follows. */
-static bool choose(struct wf_guess *guess, const struct wf_seen *seen, uint64_t product,
-                   unsigned chosen, wf_guess_check_t *check, void *user)
-{
-    size_t last = 63 - (size_t)__builtin_clzll(product);
-    /* The first: what it is now, which of a size that configs mostly leave out is its rule. */
-    const uint64_t usual[] = {
-        current(guess, last), 128, 64, 256, 192, 512, 96, 80, 32, 16, 8, 4, 2, 1};
-    for (size_t i = 0; i < sizeof usual / sizeof usual[0] && chosen < FREE_MAX; i++) {
-        struct wf_guess trial = *guess;
-        trial.given[last] = trial.solved[last] = true;
-        trial.value[last] = usual[i];
-        for (size_t s = 0; s < WF_FAMILY_SIZES_MAX; s++) {
-            trial.free[s] |= product >> s & 1;
-        }
-        if (solve_from(&trial, seen, chosen + 1, check, user)) {
-            *guess = trial;
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool solve_from(struct wf_guess *guess, const struct wf_seen *seen, unsigned chosen,
-                       wf_guess_check_t *check, void *user)
-{
-    for (unsigned round = 0; round < ROUNDS_MAX; round++) {
-        struct solver *solver = calloc(1, sizeof *solver);
-        bool progress = false;
-        uint64_t product = 0;
-        if (solver == NULL) {
-            return false;
-        }
-        solver->guess = guess;
-        solver->seen = seen;
-        bool good = probe_all(solver) && solve_round(solver, &progress, &product);
-        drop_probes(solver);
-        free(solver);
-        if (!good) {
-            return false;
-        }
-        if (!progress) {
-            return product != 0 ? choose(guess, seen, product, chosen, check, user)
-                                : check(user, guess);
-        }
-    }
-    return false;
-}
-
-bool wf_guess_solve(struct wf_guess *guess, const struct wf_seen *seen, wf_guess_check_t *check,
-                    void *user)
-{
-    return solve_from(guess, seen, 0, check, user);
+    wf_layout_free(layout);
+    wf_model_free(model);
+    return good;
 }

@@ -1,72 +1,211 @@
-/* detect_private.h - what detect.c and its solver share: what is seen of a dump, and a guess. */
+/* detect_private.h - what the parts of `weft layout detect` share.
+ *
+ * detect_seen.c     what a dump or a derived layout shows, by pattern of names
+ * detect_guess.c    a family, a config and a SPEC as values that can be changed, and their layouts
+ * detect_names.c    flags, words and counts until the patterns of names are the dump's
+ * detect_words.c    words of a SPEC that shapes do not tell apart
+ * detect_solve.c    the sizes that shapes show, for given words and parallel sizes
+ * detect_recipe.c   which parallel sizes and pipelines a dump can have
+ * detect_explain.c  what speaks against the nearest guess where nothing fits
+ * detect.c          all of it in order, and the proof of each answer
+ */
 #ifndef WEFT_TOOLS_LAYOUT_DETECT_PRIVATE_H
 #define WEFT_TOOLS_LAYOUT_DETECT_PRIVATE_H
 
+#include "models/engines/engine.h"
 #include "models/layout.h"
 #include "tools/layout/detect.h"
 
+/* --- what is seen ---------------------------------------------------------------------------- */
+
 enum {
-    /* How many tensors; then of each dimension the largest on a rank, summed over the ranks: what
-     * is cut unevenly is whole again. */
-    WF_SEEN_PARTS = 1 + WF_SHAPE_MAX,
+    WF_SEEN_MEMBERS = WF_SHAPE_MAX, /* the part behind the dimensions: tensors of one layer */
+    WF_SEEN_PARTS
 };
 
 /* All tensors whose names differ in numbers only. */
 struct wf_seen_slot {
     uint64_t pattern; /* hash of the name without its numbers */
+    uint64_t number;  /* of different first numbers (layers); before joining that number */
+    /* Of each dimension the largest on a rank, then how many in one layer: each summed over the
+     * ranks, so that what is cut unevenly is whole again. */
     uint64_t parts[WF_SEEN_PARTS];
-    const char *name; /* one of them; borrows */
+    const char *name; /* one of them; of a layout it goes with the layout, and is "" */
+    uint32_t ndim;
+    bool optional; /* a layout's: a dump need not list it */
+    bool layer;    /* a layout's: of stack "layer" */
+    bool numbered; /* the name has a number */
 };
 
 struct wf_seen {
-    struct wf_seen_slot *slots; /* by pattern; owned */
-    uint32_t count;
+    struct wf_seen_slot *slots; /* by pattern once joined; owned */
+    uint32_t count, room;
 };
 
-/* Add a rank; *seen is zeroed memory before the first. False without memory. */
-bool wf_seen_add_dump(struct wf_seen *seen, const struct wf_dump_rank *dump);
-bool wf_seen_add_layout(struct wf_seen *seen, const struct wf_layout *layout);
+/* Add a rank's tensors to what is not joined yet; `stage` tells layers of the same number apart.
+ * False without memory. */
+bool wf_seen_add_dump(struct wf_seen *seen, const struct wf_dump_rank *dump, uint32_t stage);
+bool wf_seen_add_layout(struct wf_seen *seen, const struct wf_model *model,
+                        const struct wf_layout *layout);
+/* One slot for each pattern; what was added counts as one rank. */
+void wf_seen_join(struct wf_seen *seen);
+/* Adds `weight` ranks that show what `rank` (joined) does. False without memory. */
+bool wf_seen_weigh(struct wf_seen *sum, const struct wf_seen *rank, uint64_t weight);
 const struct wf_seen_slot *wf_seen_find(const struct wf_seen *seen, uint64_t pattern);
-/* 1 if both have the same patterns, 0 if none in common. */
-double wf_seen_alike(const struct wf_seen *a, const struct wf_seen *b);
+/* Patterns of one that the other lacks, or has with other dimensions; `layout` may have more where
+ * they are optional. What only the dump has counts most: a trial model says all that it can. */
+uint32_t wf_seen_misfits(const struct wf_seen *layout, const struct wf_seen *dump);
+/* Equal for ranks that show the same. */
+uint64_t wf_seen_hash(const struct wf_seen *seen);
 void wf_seen_fini(struct wf_seen *seen);
 
-/* Values of a family's sizes that may make the dumps. */
+/* The pattern of a name, and its chunk and first number (0 where it has none). */
+uint64_t wf_seen_pattern(const char *name, uint64_t *chunk_out, uint64_t *number_out);
+
+/* --- guesses --------------------------------------------------------------------------------- */
+
+enum wf_guess_state { WF_GUESS_ABSENT, WF_GUESS_NUMBER, WF_GUESS_NULL };
+
+enum { WF_GUESS_WORDS = 192, WF_GUESS_PIPELINE = 384 };
+
+/* Ranks that are looked at, each for `weight` alike. */
+struct wf_guess_ranks {
+    uint32_t count;
+    struct {
+        uint32_t rank;
+        uint64_t weight;
+    } at[WF_DETECT_WORLD_MAX];
+};
+
 struct wf_guess {
     const struct wf_family *family;
     const struct wf_family *const *families; /* for the parser */
-    char spec[WF_SPEC_MAX];
-    uint32_t ranks; /* 0 .. ranks - 1 are compared */
-    uint64_t *work; /* tensors that trial layouts may have yet; borrows */
+    const struct wf_engine *engine;
+    enum wf_dtype dtype, config_dtype; /* of the SPEC, of the config */
+    const char *quant;                 /* method of the config's quantization_config; NULL: none */
+    char words[WF_GUESS_WORDS], sizes[WF_GUESS_WORDS], pipeline[WF_GUESS_PIPELINE];
+    enum wf_guess_state state[WF_FAMILY_SIZES_MAX];
     uint64_t value[WF_FAMILY_SIZES_MAX];
-    bool given[WF_FAMILY_SIZES_MAX]; /* in the config; else the family's own rule holds */
-    bool solved[WF_FAMILY_SIZES_MAX];
-    bool moves[WF_FAMILY_SIZES_MAX]; /* some shape or name depends on it */
-    bool still[WF_FAMILY_SIZES_MAX]; /* nothing does */
+    uint64_t vocab;                  /* multiple to which the vocabulary is padded; 0: not at all */
     bool free[WF_FAMILY_SIZES_MAX];  /* chosen where only a product shows */
+    bool shows[WF_FAMILY_SIZES_MAX]; /* some shape or number of tensors depends on it */
+    uint64_t *work;                  /* tensors that trial layouts may have yet; borrows */
 };
 
-/* True for a size that a config gives as true or false. */
+/* True for a size that a config gives as true or false or a word. */
 bool wf_guess_is_flag(const struct wf_family_size *size);
-/* The model of a guess, or NULL where the family refuses these sizes. */
-struct wf_model *wf_guess_model(const struct wf_guess *guess);
-/* What its ranks have by a guess; false where anything refuses it, or no work is left. */
-bool wf_guess_seen(const struct wf_guess *guess, struct wf_seen *out);
-/* Small sizes of the family that every recipe of one rank takes. Gives how near the names come to
- * those of `seen` at best (wf_seen_alike), below 0 if the family takes no such sizes. */
-double wf_guess_start(struct wf_guess *guess, const struct wf_seen *seen);
-/* Takes out of the config what has a rule of its own, where names come nearer by the rule: 16 dense
- * layers of 4 hide the experts.
- * Gives how near. */
-double wf_guess_trim(struct wf_guess *guess, const struct wf_seen *seen);
-/* Sets flags and counts so that they come as near as they can; gives how near that is. */
-double wf_guess_improve(struct wf_guess *guess, const struct wf_seen *seen, double near);
-/* Says in the config what follows from other sizes (a head size of H / nq), where that changes
- * nothing: then each can be solved for by itself. */
-void wf_guess_spell_out(struct wf_guess *guess);
-/* Solves for the sizes from what the ranks show; true if `check` says so of the result. */
-typedef bool wf_guess_check_t(void *user, const struct wf_guess *guess);
-bool wf_guess_solve(struct wf_guess *guess, const struct wf_seen *seen, wf_guess_check_t *check,
-                    void *user);
+/* Whether a guess may say it: it has a key, and no other than that of a quantisation. */
+bool wf_guess_can_say(const struct wf_family_size *size);
+/* Whether a size says how many members or layers of a kind there are. */
+bool wf_guess_is_count(const struct wf_family *family, const char *name);
+/* Index of a size, or WF_NONE. */
+uint32_t wf_guess_size(const struct wf_family *family, const char *name);
+bool wf_guess_has_role(const struct wf_family *family, const char *role);
+bool wf_guess_engine_knows(const struct wf_engine *engine, const char *key);
+/* The config as JSON; the caller frees it. NULL without memory. */
+char *wf_guess_config(const struct wf_guess *guess);
+void wf_guess_spec(const struct wf_guess *guess, char out[WF_SPEC_MAX]);
+/* Its model and recipe, or NULL where they are refused (then *error says why) or no work is left.
+ */
+struct wf_model *wf_guess_model(const struct wf_guess *guess, struct wf_recipe *recipe_out,
+                                struct wf_error *error);
+/* What the ranks have by a guess; false where anything refuses it, or no work is left. */
+bool wf_guess_seen(const struct wf_guess *guess, const struct wf_guess_ranks *ranks,
+                   struct wf_seen *out);
+/* As wf_guess_seen of rank 0, as a hash; *content_out: of what its tensors hold as well. */
+bool wf_guess_shows(const struct wf_guess *guess, uint64_t *seen_out, uint64_t *content_out);
+extern const struct wf_guess_ranks wf_guess_one_rank;
+
+/* A first value for a size that shapes show, `ranks` and usual blocks divide it. */
+uint64_t wf_guess_start(const struct wf_family *family, size_t size, uint64_t ranks);
+
+/* --- names ----------------------------------------------------------------------------------- */
+
+/* A trial config that says all it can; gives its misfits, UINT32_MAX if the family takes none. */
+uint32_t wf_names_begin(struct wf_guess *guess, const struct wf_seen *dump);
+/* Words of the engine's SPEC that bring names nearest, then flags of the config until they are the
+ * dump's; gives the misfits that are left. */
+uint32_t wf_names_fit(struct wf_guess *guess, const struct wf_seen *dump, uint32_t misfits);
+/* The counts (layers, dense layers, intervals) that give as many tensors of each pattern. */
+bool wf_names_count(struct wf_guess *guess, const struct wf_seen *dump);
+/* A pattern that every layer has, in the guess's own layout; 0: there is none. `stack`: "layer",
+ * "mtp". */
+uint64_t wf_names_layer_pattern(const struct wf_guess *guess);
+/* The next words of the engine that go with the family; *at begins at 0. False behind the last. */
+bool wf_names_words(const struct wf_guess *guess, uint32_t *at, char words_out[WF_GUESS_WORDS]);
+
+/* --- words that show alike ------------------------------------------------------------------- */
+
+enum {
+    WF_WORDS_MAX = 96,        /* choices of words in all */
+    WF_WORD_CLASSES_MAX = 24, /* that show differently */
+};
+
+struct wf_word_class {
+    uint64_t shows; /* hash of names and shapes, of one rank divided in several ways */
+    uint32_t first; /* of its words */
+};
+
+/* Each with contents of its own. */
+struct wf_words {
+    char texts[WF_WORDS_MAX][WF_GUESS_WORDS];
+    uint64_t holds[WF_WORDS_MAX]; /* hash of contents */
+    uint32_t class[WF_WORDS_MAX], count;
+    struct wf_word_class classes[WF_WORD_CLASSES_MAX];
+    uint32_t class_count;
+};
+/* All words with which the guess's names are the dump's. */
+void wf_words_find(const struct wf_guess *guess, const struct wf_seen *dump,
+                   struct wf_words *words);
+
+/* --- why not --------------------------------------------------------------------------------- */
+
+enum { WF_EXPLAIN_MAX = 1024 };
+
+/* The first name that the dump or the guess has alone, and the likeliest cause. */
+void wf_explain_names(const struct wf_guess *guess, const struct wf_seen *dump,
+                      char out[WF_EXPLAIN_MAX]);
+/* The first tensor of the first rank that is not what the guess derives, or why it derives none. */
+void wf_explain_layout(const struct wf_guess *guess, const struct wf_dump_rank *dumps,
+                       uint32_t count, char out[WF_EXPLAIN_MAX]);
+
+/* --- sizes ----------------------------------------------------------------------------------- */
+
+struct wf_solver;
+/* Finds which part follows which size, of one rank. NULL: the family refuses it, or no memory. */
+struct wf_solver *wf_solver_new(const struct wf_guess *guess, const struct wf_seen *dump);
+void wf_solver_free(struct wf_solver *solver);
+/* How far a solver came that found nothing. */
+struct wf_left {
+    uint32_t parts;              /* that were not made, the fewest */
+    char why[WF_NAME_MAX + 128]; /* the first of them */
+};
+/* Solves for the sizes with the guess's words and sizes of a SPEC, from what `ranks` of the dump
+ * show together. */
+bool wf_solver_run(struct wf_solver *solver, struct wf_guess *guess,
+                   const struct wf_guess_ranks *ranks, struct wf_left *left_out);
+
+/* --- recipes --------------------------------------------------------------------------------- */
+
+/* How the ranks of a dump stand by their names: rank = (outer * stages + stage) * inner + i. */
+struct wf_stages {
+    uint32_t world, stages, inner, outer;
+};
+/* False where no pipeline has these ranks. */
+bool wf_stages_find(const struct wf_dump_rank *dumps, uint32_t count, struct wf_stages *out);
+
+/* Sizes of SPECs ("tp=2,ep=2"), the likeliest first. */
+struct wf_sizes_list {
+    char (*texts)[WF_GUESS_WORDS]; /* owned */
+    uint32_t count, room;
+    bool failed; /* no memory */
+};
+/* All that the engine may have with `ranks` ranks of each stage. */
+void wf_recipe_sizes(const struct wf_guess *guess, const struct wf_stages *stages, uint32_t ranks,
+                     struct wf_sizes_list *out);
+/* Sets the words of the pipeline that give each stage the layers that the dump has there. False:
+ * the engine has none. `pattern`: wf_names_layer_pattern. */
+bool wf_recipe_pipeline(struct wf_guess *guess, const struct wf_stages *stages,
+                        const struct wf_dump_rank *dumps, uint64_t pattern);
 
 #endif
