@@ -65,6 +65,7 @@ const char *wf_bench_json(struct wf_bench *bench);
     X("files", wf_bench_files, "a version written to a folder, and read from it") \
     X("layouts", wf_bench_layouts, "inventory, ranks and a whole job of a large model of experts") \
     X("plan", wf_bench_plan, "making a plan and proving it") \
+    X("prepare", wf_bench_prepare, "codes and casts that a train rank makes, and finding them") \
     X("runtime", wf_bench_runtime, "messages between actors and wake-ups between threads") \
     X("shm", wf_bench_shm, "reads through shared memory and out of another process") \
     X("stream", wf_bench_stream, "reads over TCP, on this host or between two (--address, --peer)") \
