@@ -72,7 +72,9 @@ static void make_model(struct job *job)
     struct wf_error error = {0};
     const struct job_options *o = &job->options;
     const char *text = o->prepared ? prepared_text : o->experts ? experts_text : model_text;
-    const char *specs[2] = {o->cut ? "fsdp:dp=4" : "megatron:tp=2,pp=2,vocab_div=8",
+    const char *specs[2] = {o->cut     ? "fsdp:dp=4"
+                            : o->casts ? "megatron:tp=2,pp=2,vocab_div=8,dtype=f32"
+                                       : "megatron:tp=2,pp=2,vocab_div=8",
                             o->quant     ? "vllm:tp=2,engines=2,quant=vllm"
                             : o->experts ? "sglang:tp=2,ep=2,redundant=2,engines=2"
                                          : "vllm:tp=2,engines=2"};
@@ -275,6 +277,15 @@ struct job_options job_options_of_cut_seed(uint64_t seed)
     struct job_options options =
         seed % 3 == 0 ? job_options_of_server_seed(seed) : job_options_of_seed(seed);
     options.prepared = options.quant = options.cut = true;
+    return options;
+}
+
+struct job_options job_options_of_casts_seed(uint64_t seed)
+{
+    struct job_options options =
+        seed % 3 == 0 ? job_options_of_server_seed(seed) : job_options_of_seed(seed);
+    options.casts = true;
+    options.store = JOB_NO_STORE; /* a folder has what trainers hold: in f32 */
     return options;
 }
 

@@ -73,6 +73,7 @@ struct job_options {
     bool prepared; /* the model has what trainers prepare: norms that they hold less 1 */
     bool quant;    /* and engines want codes and scales too */
     bool cut;      /* which no trainer has whole blocks for: FSDP; with `prepared` and `quant` */
+    bool casts;    /* trainers are in f32, engines in bf16: what fits is cast once */
     uint64_t every;
     uint64_t validate_every; /* copies are compared; engines pack nothing then */
     /* One rank's copy of the last norm differs in step JOB_ALTERED_STEP. */
@@ -107,6 +108,8 @@ struct job_options job_options_of_prepared_seed(uint64_t seed);
 struct job_options job_options_of_replicas_seed(uint64_t seed);
 /* With `cut`; every third one has faults of the server. */
 struct job_options job_options_of_cut_seed(uint64_t seed);
+/* With `casts`; every third one has faults of the server. */
+struct job_options job_options_of_casts_seed(uint64_t seed);
 /* Runs one seed to its end: faults first, then none, until the job is complete. */
 void job_run(const struct job_options *options, struct job_result *result);
 

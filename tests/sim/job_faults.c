@@ -50,7 +50,8 @@ void job_faults_draw(struct job *job)
             fault->kind = first[wf_sim_choose(job->sim, 3)];
         }
         fault->point = (enum job_point)wf_sim_choose(job->sim, JOB_AT_PREPARING);
-        if (job->options.prepared && wf_sim_choose(job->sim, 3) == 0) {
+        bool makes = job->options.prepared || job->options.casts;
+        if (makes && wf_sim_choose(job->sim, 3) == 0) {
             fault->point = job->options.cut ? JOB_AT_QUANTISING : JOB_AT_PREPARING;
         }
         fault->target = draw_target(job, fault->point);

@@ -26,6 +26,13 @@ uint32_t job_arrived(const struct job_rank *host, uint64_t tensor, uint16_t cont
         wf_cast_for(WF_DTYPE_F32, WF_DTYPE_BF16, true)(&more, &value, 1);
         return more;
     }
+    if (host->job->options.casts) {
+        uint16_t narrow;
+        bits |= content; /* as all of the trainers' memory is */
+        memcpy(&value, &bits, sizeof value);
+        wf_cast_for(WF_DTYPE_F32, WF_DTYPE_BF16, true)(&narrow, &value, 1);
+        return narrow;
+    }
     return to->dtype == WF_DTYPE_F32 ? bits : content;
 }
 
@@ -453,6 +460,9 @@ void job_rank_start(struct job *job, uint32_t index)
         .tensors = host->tensors,
         .tensor_count = host->layout->tensor_count,
         .publish = job->options.publish,
+        .policy = {.cast_bytes_max = !job->options.casts          ? 0
+                                     : job->options.seed % 2 == 0 ? 1 << 20
+                                                                  : 8192},
         .transports = &host->transport,
         .transport_count = 1,
         .mode = mode,

@@ -1,6 +1,6 @@
 /* run_job.c - runs seeds of the simulated job by hand: `run_job FIRST LAST
  * [trace|bug|calm|server|server-trace|experts|experts-trace|prepared|prepared-trace|replicas|
- * replicas-trace|cut|cut-trace]`.
+ * replicas-trace|cut|cut-trace|casts|casts-trace]`.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +14,7 @@ static struct job_options options_of(const char *kind, uint64_t seed)
            : strncmp(kind, "prepared", 8) == 0 ? job_options_of_prepared_seed(seed)
            : strncmp(kind, "replicas", 8) == 0 ? job_options_of_replicas_seed(seed)
            : strncmp(kind, "cut", 3) == 0      ? job_options_of_cut_seed(seed)
+           : strncmp(kind, "casts", 5) == 0    ? job_options_of_casts_seed(seed)
                                                : job_options_of_seed(seed);
 }
 

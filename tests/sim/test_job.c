@@ -4,7 +4,13 @@
 #include "actors/journal.h"
 #include "tests/sim/job.h"
 
-enum { EXPERTS_SEEDS = 24, PREPARED_SEEDS = 24, REPLICAS_SEEDS = 30, CUT_SEEDS = 24 };
+enum {
+    EXPERTS_SEEDS = 24,
+    PREPARED_SEEDS = 24,
+    REPLICAS_SEEDS = 30,
+    CUT_SEEDS = 24,
+    CASTS_SEEDS = 16
+};
 enum { SEEDS = 200, SERVER_SEEDS = 200, TWICE = 12, BUG_SEEDS = 5 };
 
 Test(job, no_torn_version_and_no_stuck_rank)
@@ -178,6 +184,28 @@ Test(job, what_engines_quantise_is_of_the_version)
     cr_expect_gt(replicas, 0, "none was filled from a replica");
     cr_expect_gt(stores, 0, "none was filled from the store");
     cr_expect_gt(quantising, 0, "no engine was struck while it quantised");
+}
+
+/* Trainers and servers die while tensors are cast ahead, plans come and go: what engines hold is of
+ * one version, rounded once. */
+Test(job, what_is_cast_once_is_of_the_version)
+{
+    uint32_t commits = 0, aborts = 0, fills = 0, preparing = 0;
+    for (uint64_t seed = 1; seed <= CASTS_SEEDS; seed++) {
+        struct job_options options = job_options_of_casts_seed(seed);
+        struct job_result result;
+        job_run(&options, &result);
+        cr_assert_str_empty(result.failure, "seed %llu with casts: %s", (unsigned long long)seed,
+                            result.failure);
+        commits += result.commits;
+        aborts += result.aborts;
+        fills += result.fills;
+        preparing += result.struck_at[JOB_AT_PREPARING];
+    }
+    cr_expect_gt(commits, CASTS_SEEDS);
+    cr_expect_gt(aborts, 0);
+    cr_expect_gt(fills, 0);
+    cr_expect_gt(preparing, 0, "no trainer was struck while it cast");
 }
 
 Test(job, one_seed_gives_one_trace)
