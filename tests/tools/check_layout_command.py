@@ -25,6 +25,11 @@ ROWS = [
     (["show", "--model", "/nowhere", "--spec", "vllm:tp=2"], 1, "/nowhere"),
     (["show", "--model", "README.md", "--spec", "vllm:tp=2"], 1, "JSON line 1"),
     (["show", "--model", MODEL, "--spec", "hf:"], 0, "model.embed_tokens.weight bf16 151936x1024"),
+    (["detect"], 2, "detect needs"),
+    (["detect", "/nowhere"], 1, "/nowhere"),
+    (["detect", REAL + "fsdp2-qwen3-dp2"], 0, "qwen3          fsdp:dtype=f32,dp=2\n"),
+    (["detect", REAL + "vllm-qwen3-tp2"], 0, "ambiguous: these"),
+    (["detect", REAL + "megatron-qwen3-tp1/rank_00.tsv"], 0, "one dump does not show"),
     (["family", "qwen3"], 0, "role: q_norm"),
     (["family", "qwen9"], 2, "this build knows: bailing"),
     (["family"], 2, "one NAME"),
@@ -52,6 +57,22 @@ def check_json():
     assert "output_layer.weight" in names and len(names) == 114, names
 
 
+def check_detected():
+    """What detect answers is what show takes: its config and SPEC make the dump's tensors."""
+    done = run(["detect", "--json", "-", REAL + "fsdp2-qwen3-dp2"])
+    assert done.returncode == 0, done
+    fits = json.loads(done.stdout)["fits"]
+    assert len(fits) == 1 and fits[0]["family"] == "qwen3", fits
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(fits[0]["config"], file)
+        file.flush()
+        shown = json.loads(run(["show", "--model", file.name, "--spec", fits[0]["spec"], "--rank", "1",
+                                "--json", "-"]).stdout)
+    with open(REAL + "fsdp2-qwen3-dp2/rank_01.tsv") as lines:
+        dump = {line.split("\t")[0] for line in lines if not line.startswith(("#", "alias"))}
+    assert {tensor["name"] for tensor in shown["tensors"]} == dump, shown
+
+
 def check_family():
     """A family as it is printed, with one name changed, takes the built-in one's place."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
@@ -70,5 +91,6 @@ for arguments, status, text in ROWS:
         failed += 1
         print("weft layout", *arguments, "gave", done.returncode, done.stdout[:300], done.stderr[:300])
 check_json()
+check_detected()
 check_family()
 sys.exit(failed != 0)

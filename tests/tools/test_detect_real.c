@@ -137,10 +137,17 @@ static const struct row vllm[] = {
     {"vllm-qwen3vlmoe-tp4", DETECT_AMBIGUOUS},
 };
 
+/* Sanitizers make it ten times slower; a part of the rows is enough for what they look for. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { STRIDE = 9 };
+#else
+enum { STRIDE = 1 };
+#endif
+
 static void expect_rows(const struct row *rows, size_t count)
 {
     static struct detect_case one;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i += STRIDE) {
         char path[256];
         snprintf(path, sizeof path, REAL "%s", rows[i].folder);
         detect_case_run(path, &one);
