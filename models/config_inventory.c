@@ -32,7 +32,7 @@ struct run {
 /* Where a row's expressions are read: `excluded` is the row's module's. */
 struct place {
     struct wf_model_at at;
-    const struct builder *builder;
+    struct builder *builder;
     uint32_t row, experts;
     bool mixed; /* `excluded` was asked for, and experts differ */
 };
@@ -44,6 +44,9 @@ struct builder {
     uint64_t elements, params, text_bytes;
     uint64_t *hashes;               /* of the names */
     bool never[WF_FAMILY_ROWS_MAX]; /* rows that no place of this model has */
+    /* The module that was asked about last: rows of one linear stand together. */
+    char module[2 * WF_NAME_MAX + DIGITS_MAX];
+    bool excluded, mixed;
     /* The name's beginning in this place, up to and with the number. */
     char prefix[WF_NAME_MAX];
     size_t prefix_len;
@@ -110,29 +113,44 @@ static char *write_name(const struct builder *b, const struct run *run, uint32_t
 }
 
 /* The module of a row here, of one expert where it has experts: "model.layers.0.mlp.gate_proj". */
-static bool is_excluded(const struct place *place, uint32_t expert)
+static void name_module(const struct place *place, uint32_t expert,
+                        char out[2 * WF_NAME_MAX + DIGITS_MAX])
 {
-    char name[2 * WF_NAME_MAX + DIGITS_MAX];
     struct run run = {.row = place->row, .stack = place->at.stack, .experts = place->experts};
     split_name(&place->at.model->family->rows[place->row], &run);
-    (void)write_name(place->builder, &run, expert, name);
-    char *dot = strrchr(name, '.');
+    (void)write_name(place->builder, &run, expert, out);
+    char *dot = strrchr(out, '.');
     if (dot) {
         *dot = '\0';
     }
-    return wf_excluded_has(&wf_memory(place->at.model)->excluded, name);
+}
+
+/* Whether the row's module is excluded; notes where experts differ. */
+static bool is_excluded(struct place *place)
+{
+    const struct wf_excluded *list = &wf_memory(place->at.model)->excluded;
+    struct builder *b = place->builder;
+    char name[2 * WF_NAME_MAX + DIGITS_MAX];
+    name_module(place, 0, name);
+    if (strcmp(name, b->module) != 0) {
+        uint32_t experts = list->numbered ? wf_memory(place->at.model)->experts : 0;
+        b->excluded = wf_excluded_has(list, name);
+        b->mixed = false;
+        memcpy(b->module, name, strlen(name) + 1);
+        for (uint32_t i = 1; place->experts && i < experts && !b->mixed; i++) {
+            name_module(place, i, name);
+            b->mixed = wf_excluded_has(list, name) != b->excluded;
+        }
+    }
+    place->mixed |= b->mixed;
+    return b->excluded;
 }
 
 static bool lookup(void *user, const char *name, size_t len, uint64_t *value_out)
 {
     struct place *place = user;
     if (len == strlen("excluded") && memcmp(name, "excluded", len) == 0) {
-        const struct wf_model *model = place->at.model;
-        uint32_t experts = wf_memory(model)->excluded.numbered ? wf_memory(model)->experts : 0;
-        *value_out = is_excluded(place, 0);
-        for (uint32_t i = 1; place->experts && i < experts && !place->mixed; i++) {
-            place->mixed = is_excluded(place, i) != *value_out;
-        }
+        *value_out = is_excluded(place);
         return true;
     }
     return wf_model_lookup(&place->at, name, len, value_out);
