@@ -11,7 +11,7 @@ REAL = "tests/golden/real/"
 # (arguments, exit status, text that standard output or error must hold)
 ROWS = [
     (["--help"], 0, "check DIR"),
-    ([], 2, "show, check, detect or family"),
+    ([], 2, "check, detect or family"),
     (["foo"], 2, "foo"),
     (["check"], 2, "folders"),
     (["check", "--model", MODEL, REAL + "megatron-qwen3-tp1"], 2, "check needs"),
