@@ -1,50 +1,15 @@
 /* assemble.c - planned layouts: a target's own, and behind it the matrices that it quantises. */
-#include "models/assemble.h"
+#include "models/assemble_private.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/copy.h"
 #include "models/layout_private.h"
 #include "models/strips.h"
 
 enum {
-    BLOCK = 128,    /* variant.h: an engine's rule has no other */
     RECTS_MAX = 64, /* of a group: rather one around all than more */
-    /* Quantised at a time: codes that a second cache holds, and fewer than nests may meet in. */
-    TILE_ELEMENTS = 1 << 20,
-};
-
-/* Pieces that show codes of one matrix, and those that show their scales: every place once. */
-struct group {
-    uint32_t first, codes, scales; /* in wf_assemble.pieces: codes, then scales */
-};
-
-/* A rectangle of whole blocks, dense in its assembled tensor. */
-struct rect {
-    uint64_t row, column, rows, columns; /* of the matrix */
-    uint64_t matrix_columns;
-    uint64_t tile_rows, tile_columns; /* multiples of BLOCK, or all */
-    enum wf_dtype dtype;
-    uint32_t tensor; /* of the planned layout */
-    uint32_t group;
-};
-
-struct item {
-    uint32_t rect;
-    uint64_t first; /* its tile_rows rows from here, or what is left */
-};
-
-struct wf_assemble {
-    const struct wf_layout *planned; /* borrowed */
-    enum wf_quant rule;
-    struct group *groups;
-    struct rect *rects;
-    struct item *items;
-    uint32_t *pieces; /* of `planned` */
-    uint32_t group_count, rect_count, item_count, piece_count;
-    uint64_t scratch_bytes;
 };
 
 /* While it is derived. Any failed allocation sets `build.failed`. */
@@ -55,8 +20,8 @@ struct maker {
     struct wf_build build; /* the planned layout */
     struct wf_assemble *assemble;
     uint32_t group_room, rect_room, item_room;
-    /* Own pieces, pair by pair: those with codes of pair p begin at first[2 * p] of `pieces`, those
-     * with scales at first[2 * p + 1]. */
+    /* Pieces of the layout at hand, pair by pair: those with codes of pair p begin at first[2 * p]
+     * of `pieces`, those with scales at first[2 * p + 1]. */
     uint32_t *first, *pieces;
     uint32_t *group_of; /* by place in `pieces`: which of the pair's groups it is in */
     struct wf_strips strips;
@@ -78,19 +43,15 @@ static bool room(struct maker *m, void *array, uint32_t count, uint32_t *room, s
     return true;
 }
 
-static uint64_t blocks_of(uint64_t size)
-{
-    return (size + BLOCK - 1) / BLOCK;
-}
-
 /* --- which pieces ------------------------------------------------------------------------------
  */
 
 /* The list that a piece belongs to, 2 * pair or the next; WF_NONE: none, it is not made here. */
-static uint32_t list_of(const struct maker *m, const struct wf_piece *piece)
+static uint32_t list_of(const struct maker *m, const struct wf_piece *piece,
+                        enum wf_piece_kind kind)
 {
     const struct wf_variants *v = m->model->variants;
-    if (piece->kind != WF_PIECE_DATA || piece->param < v->plain_count) {
+    if (piece->kind != kind || piece->param < v->plain_count) {
         return WF_NONE;
     }
     uint32_t pair = v->pair_of[piece->param - v->plain_count];
@@ -100,34 +61,41 @@ static uint32_t list_of(const struct maker *m, const struct wf_piece *piece)
     return 2 * pair + (v->pairs[pair].scales == piece->param);
 }
 
-/* Counted two places on, summed, then moved one on while they are dealt out. False: nothing is made
- * here (or no memory). */
-static bool list_pieces(struct maker *m)
+static void drop_lists(struct maker *m)
 {
-    const struct wf_layout *own = m->own;
+    free(m->first);
+    free(m->pieces);
+    free(m->group_of);
+    free(m->assemble->pieces);
+    m->first = m->pieces = m->group_of = m->assemble->pieces = NULL;
+}
+
+/* Lists a layout's pieces of one kind, pair by pair: counted two places on, summed, then moved one
+ * on while they are dealt out. False: there are none (or no memory). */
+static bool list_pieces(struct maker *m, const struct wf_layout *layout, enum wf_piece_kind kind)
+{
     uint32_t lists = 2 * m->model->variants->pair_count;
+    drop_lists(m);
     m->first = calloc((size_t)lists + 2, sizeof *m->first);
-    if (m->first == NULL) {
+    m->pieces = calloc((size_t)layout->piece_count + 1, sizeof *m->pieces);
+    m->group_of = calloc((size_t)layout->piece_count + 1, sizeof *m->group_of);
+    m->assemble->pieces = calloc((size_t)layout->piece_count + 1, sizeof *m->assemble->pieces);
+    m->assemble->piece_count = 0;
+    if (m->first == NULL || m->pieces == NULL || m->group_of == NULL ||
+        m->assemble->pieces == NULL) {
         m->build.failed = true;
         return false;
     }
-    for (uint32_t i = 0; i < own->piece_count; i++) {
-        uint32_t list = list_of(m, &own->pieces[i]);
+    for (uint32_t i = 0; i < layout->piece_count; i++) {
+        uint32_t list = list_of(m, &layout->pieces[i], kind);
         m->first[list != WF_NONE ? list + 2 : 0] += list != WF_NONE;
     }
     for (uint32_t i = 0; i < lists; i++) {
         m->first[i + 2] += m->first[i + 1];
     }
     uint32_t count = m->first[lists + 1];
-    m->pieces = calloc((size_t)count + 1, sizeof *m->pieces);
-    m->group_of = calloc((size_t)count + 1, sizeof *m->group_of);
-    m->assemble->pieces = calloc((size_t)count + 1, sizeof *m->assemble->pieces);
-    if (m->pieces == NULL || m->group_of == NULL || m->assemble->pieces == NULL) {
-        m->build.failed = true;
-        return false;
-    }
-    for (uint32_t i = 0; i < own->piece_count; i++) {
-        uint32_t list = list_of(m, &own->pieces[i]);
+    for (uint32_t i = 0; i < layout->piece_count; i++) {
+        uint32_t list = list_of(m, &layout->pieces[i], kind);
         if (list != WF_NONE) {
             m->pieces[m->first[list + 1]++] = i;
         }
@@ -156,13 +124,14 @@ static bool has_common(const struct wf_layout *own, uint32_t a, uint32_t b)
 /* Deals a list's pieces out to groups. An expert may stand in several slots of a rank: each slot is
  * a group of its own, so that a rank's assembled tensors stay what they are when another table says
  * which experts stand where. Everything else is one group. */
-static uint32_t deal(struct maker *m, uint32_t first, uint32_t end, bool expert)
+static uint32_t deal(struct maker *m, const struct wf_layout *layout, uint32_t first, uint32_t end,
+                     bool expert)
 {
     uint32_t count = end > first;
     for (uint32_t i = first; i < end && expert; i++) {
         uint32_t group = 0;
         for (uint32_t j = first; j < i; j++) {
-            if (m->group_of[j] == group && has_common(m->own, m->pieces[j], m->pieces[i])) {
+            if (m->group_of[j] == group && has_common(layout, m->pieces[j], m->pieces[i])) {
                 group++;
                 j = first - 1; /* against all of the next */
             }
@@ -191,11 +160,11 @@ static uint32_t take_pieces(struct maker *m, uint32_t first, uint32_t end, uint3
 
 static void round_out(struct wf_strip *strip, uint64_t rows, uint64_t columns, uint64_t unit)
 {
-    strip->rows[0] = strip->rows[0] * unit / BLOCK * BLOCK;
-    strip->rows[1] = blocks_of(strip->rows[1] * unit) * BLOCK;
+    strip->rows[0] = strip->rows[0] * unit / WF_ASSEMBLE_BLOCK * WF_ASSEMBLE_BLOCK;
+    strip->rows[1] = wf_assemble_blocks(strip->rows[1] * unit) * WF_ASSEMBLE_BLOCK;
     strip->rows[1] = strip->rows[1] < rows ? strip->rows[1] : rows;
-    strip->columns[0] = strip->columns[0] * unit / BLOCK * BLOCK;
-    strip->columns[1] = blocks_of(strip->columns[1] * unit) * BLOCK;
+    strip->columns[0] = strip->columns[0] * unit / WF_ASSEMBLE_BLOCK * WF_ASSEMBLE_BLOCK;
+    strip->columns[1] = wf_assemble_blocks(strip->columns[1] * unit) * WF_ASSEMBLE_BLOCK;
     strip->columns[1] = strip->columns[1] < columns ? strip->columns[1] : columns;
 }
 
@@ -228,11 +197,38 @@ static void bound(struct wf_strips *strips)
     strips->count = 1;
 }
 
-/* What the pieces show of codes (unit 1) or scales (unit BLOCK), in blocks of the matrix. */
-static bool add_shown(struct maker *m, struct wf_strips *shown, const uint32_t *pieces,
-                      uint32_t count, const struct wf_param *matrix, uint64_t unit)
+/* What of a strip lies in a region. */
+static struct wf_strip within(const struct wf_strip *strip, const struct wf_cut_region *region)
 {
-    uint64_t columns = unit == 1 ? matrix->shape[1] : blocks_of(matrix->shape[1]);
+    struct wf_strip part = *strip;
+    part.rows[0] = part.rows[0] > region->rows[0] ? part.rows[0] : region->rows[0];
+    part.rows[1] = part.rows[1] < region->rows[1] ? part.rows[1] : region->rows[1];
+    part.columns[0] = part.columns[0] > region->columns[0] ? part.columns[0] : region->columns[0];
+    part.columns[1] = part.columns[1] < region->columns[1] ? part.columns[1] : region->columns[1];
+    return part;
+}
+
+/* Adds what a strip has of the regions that are cut. */
+static bool add_cut(struct maker *m, uint32_t pair, const struct wf_strip *strip)
+{
+    bool good = true;
+    for (uint32_t i = m->cuts->first[pair]; i < m->cuts->first[pair + 1] && good; i++) {
+        struct wf_strip part = within(strip, &m->cuts->regions[i]);
+        if (m->cuts->regions[i].cut && part.rows[0] < part.rows[1] &&
+            part.columns[0] < part.columns[1]) {
+            good = wf_strips_add(&m->strips, &part);
+        }
+    }
+    return good;
+}
+
+/* What the pieces show of codes (unit 1) or scales (unit WF_ASSEMBLE_BLOCK), in blocks of the
+ * matrix. */
+static bool add_shown(struct maker *m, struct wf_strips *shown, const uint32_t *pieces,
+                      uint32_t count, uint32_t pair, uint64_t unit)
+{
+    const struct wf_param *matrix = &m->model->params[m->model->variants->pairs[pair].matrix];
+    uint64_t columns = unit == 1 ? matrix->shape[1] : wf_assemble_blocks(matrix->shape[1]);
     wf_strips_begin(shown, columns);
     for (uint32_t i = 0; i < count; i++) {
         struct wf_nest nest = wf_layout_nest(m->own, pieces[i]);
@@ -242,21 +238,23 @@ static bool add_shown(struct maker *m, struct wf_strips *shown, const uint32_t *
     }
     for (uint32_t i = 0; i < shown->count; i++) {
         round_out(&shown->at[i], matrix->shape[0], matrix->shape[1], unit);
-        if (!wf_strips_add(&m->strips, &shown->at[i])) {
+        if (!add_cut(m, pair, &shown->at[i])) {
             return false;
         }
     }
     return true;
 }
 
-/* Leaves in m->strips rectangles of whole blocks, disjoint, in which all of the group lies. */
-static void find_rects(struct maker *m, const struct group *group, const struct wf_param *matrix)
+/* Leaves in m->strips rectangles of whole blocks, disjoint, in which all lies that the group shows
+ * of what is cut; `pieces`: codes, then scales. */
+static void find_rects(struct maker *m, uint32_t pair, const uint32_t *pieces, uint32_t codes,
+                       uint32_t scales)
 {
-    const uint32_t *pieces = m->assemble->pieces + group->first;
+    const struct wf_param *matrix = &m->model->params[m->model->variants->pairs[pair].matrix];
     struct wf_strips shown = {0};
     wf_strips_begin(&m->strips, matrix->shape[1]);
-    bool few = add_shown(m, &shown, pieces, group->codes, matrix, 1) &&
-               add_shown(m, &shown, pieces + group->codes, group->scales, matrix, BLOCK);
+    bool few = add_shown(m, &shown, pieces, codes, pair, 1) &&
+               add_shown(m, &shown, pieces + codes, scales, pair, WF_ASSEMBLE_BLOCK);
     m->build.failed = m->build.failed || shown.no_memory || m->strips.no_memory;
     free(shown.at);
     if (m->build.failed) {
@@ -274,24 +272,21 @@ static void find_rects(struct maker *m, const struct group *group, const struct 
     }
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 static void add_items(struct maker *m, uint32_t index)
 {
     struct wf_assemble *a = m->assemble;
-    struct rect *rect = &a->rects[index];
-    rect->tile_columns = least(rect->columns, TILE_ELEMENTS / BLOCK);
-    rect->tile_rows =
-        least(TILE_ELEMENTS / (rect->tile_columns * BLOCK) * BLOCK, blocks_of(rect->rows) * BLOCK);
-    uint64_t scratch =
-        TILE_ELEMENTS + blocks_of(rect->tile_rows) * blocks_of(rect->tile_columns) * sizeof(float);
+    struct assemble_rect *rect = &a->rects[index];
+    rect->tile_columns = wf_assemble_least(rect->columns, WF_ASSEMBLE_TILE / WF_ASSEMBLE_BLOCK);
+    rect->tile_rows = wf_assemble_least(
+        WF_ASSEMBLE_TILE / (rect->tile_columns * WF_ASSEMBLE_BLOCK) * WF_ASSEMBLE_BLOCK,
+        wf_assemble_blocks(rect->rows) * WF_ASSEMBLE_BLOCK);
+    uint64_t scratch = WF_ASSEMBLE_TILE + wf_assemble_blocks(rect->tile_rows) *
+                                              wf_assemble_blocks(rect->tile_columns) *
+                                              sizeof(float);
     a->scratch_bytes = scratch > a->scratch_bytes ? scratch : a->scratch_bytes;
     for (uint64_t at = 0; at < rect->rows; at += rect->tile_rows) {
         if (room(m, &a->items, a->item_count, &m->item_room, sizeof *a->items)) {
-            a->items[a->item_count++] = (struct item){index, at};
+            a->items[a->item_count++] = (struct assemble_item){index, at};
         }
     }
 }
@@ -306,15 +301,16 @@ static void add_rect(struct maker *m, uint32_t pair, uint32_t group, const struc
     if (!room(m, &a->rects, a->rect_count, &m->rect_room, sizeof *a->rects)) {
         return;
     }
-    struct rect *rect = &a->rects[a->rect_count];
-    *rect = (struct rect){.row = strip->rows[0],
-                          .column = strip->columns[0],
-                          .rows = strip->rows[1] - strip->rows[0],
-                          .columns = strip->columns[1] - strip->columns[0],
-                          .matrix_columns = matrix->shape[1],
-                          .dtype = m->cuts->dtypes[pair],
-                          .tensor = m->build.layout->tensor_count,
-                          .group = group};
+    struct assemble_rect *rect = &a->rects[a->rect_count];
+    *rect = (struct assemble_rect){.row = strip->rows[0],
+                                   .column = strip->columns[0],
+                                   .rows = strip->rows[1] - strip->rows[0],
+                                   .columns = strip->columns[1] - strip->columns[0],
+                                   .matrix_columns = matrix->shape[1],
+                                   .dtype = m->cuts->dtypes[pair],
+                                   .tensor = m->build.layout->tensor_count,
+                                   .pair = pair,
+                                   .group = group};
     char name[WF_NAME_MAX + 32];
     int len = snprintf(name, sizeof name, "assembled:%.*s", WF_NAME_MAX, matrix->name);
     if (part > 0) {
@@ -332,28 +328,30 @@ static void add_rect(struct maker *m, uint32_t pair, uint32_t group, const struc
     add_items(m, a->rect_count++);
 }
 
-static void add_pair(struct maker *m, uint32_t pair)
+/* Deals out what is listed of a pair; how many groups there are. */
+static uint32_t group_pieces(struct maker *m, uint32_t pair, const struct wf_layout *layout)
 {
     const struct wf_param *matrix = &m->model->params[m->model->variants->pairs[pair].matrix];
     const uint32_t *first = &m->first[2 * pair];
-    struct wf_assemble *a = m->assemble;
     bool expert = matrix->expert != WF_NONE;
-    uint32_t groups = deal(m, first[0], first[1], expert), part = 0;
-    uint32_t of_scales = deal(m, first[1], first[2], expert);
-    groups = groups > 0 || of_scales == 0 ? groups : 1; /* scales alone */
-    for (uint32_t g = 0; g < groups; g++) {
-        if (!room(m, &a->groups, a->group_count, &m->group_room, sizeof *a->groups)) {
-            return;
-        }
-        struct group *group = &a->groups[a->group_count];
-        group->first = a->piece_count;
-        group->codes = take_pieces(m, first[0], first[1], g, false);
-        group->scales = take_pieces(m, first[1], first[2], g, g + 1 == groups);
-        find_rects(m, group, matrix);
+    uint32_t groups = deal(m, layout, first[0], first[1], expert);
+    uint32_t of_scales = deal(m, layout, first[1], first[2], expert);
+    return groups > 0 || of_scales == 0 ? groups : 1; /* scales alone */
+}
+
+/* Assembled tensors for what a pair's own pieces show of cut blocks. */
+static void add_pair(struct maker *m, uint32_t pair)
+{
+    const uint32_t *first = &m->first[2 * pair];
+    uint32_t groups = group_pieces(m, pair, m->own), part = 0;
+    for (uint32_t g = 0; g < groups && !m->build.failed; g++) {
+        m->assemble->piece_count = 0; /* not kept: planned pieces take their place */
+        uint32_t codes = take_pieces(m, first[0], first[1], g, false);
+        uint32_t scales = take_pieces(m, first[1], first[2], g, g + 1 == groups);
+        find_rects(m, pair, m->assemble->pieces, codes, scales);
         for (uint32_t i = 0; i < m->strips.count && !m->build.failed; i++) {
-            add_rect(m, pair, a->group_count, &m->strips.at[i], part++);
+            add_rect(m, pair, g, &m->strips.at[i], part++);
         }
-        a->group_count++;
     }
 }
 
@@ -382,33 +380,138 @@ static enum wf_status check_types(const struct maker *m, struct wf_error *error)
     return WF_OK;
 }
 
-static void mark_made(struct maker *m)
+/* Parts of a piece on their way into the planned layout. */
+struct splitter {
+    struct wf_build *build;
+    const struct wf_piece *piece;
+    uint32_t elem_bytes;
+    enum wf_piece_kind kind;
+};
+
+/* The source of the box is the parameter itself, a byte an element: its steps are the piece's. */
+static bool add_part(void *user, const struct wf_box *box)
 {
-    struct wf_layout *planned = m->build.layout;
-    for (uint32_t i = 0; i < m->own->piece_count && !m->build.failed; i++) {
-        /* Both layouts have these pieces in the same order: assembled tensors come behind. */
-        if (list_of(m, &m->own->pieces[i]) != WF_NONE) {
-            planned->pieces[i].kind = WF_PIECE_MADE;
+    const struct splitter *s = user;
+    struct wf_nest nest = {.param_first = box->param_first,
+                           .tensor_offset = box->dst_offset,
+                           .elem_bytes = s->elem_bytes,
+                           .axis_count = box->axis_count};
+    for (uint32_t a = 0; a < box->axis_count; a++) {
+        nest.axes[a] = (struct wf_axis){box->axes[a].count, (uint64_t)box->axes[a].src_step,
+                                        box->axes[a].dst_step};
+    }
+    wf_build_part(s->build, s->piece, &nest, s->kind);
+    return true;
+}
+
+/* A region of codes, or of scales. */
+static struct wf_nest nest_of_region(const struct wf_cut_region *region, uint64_t columns,
+                                     bool scales)
+{
+    uint64_t unit = scales ? WF_ASSEMBLE_BLOCK : 1, row = region->rows[0] / unit;
+    uint64_t column = region->columns[0] / unit, wide = (columns + unit - 1) / unit;
+    uint64_t rows = (region->rows[1] + unit - 1) / unit - row;
+    return (struct wf_nest){.param_first = row * wide + column,
+                            .tensor_offset = row * wide + column,
+                            .elem_bytes = 1,
+                            .axis_count = 2,
+                            .axes = {{rows, wide, (int64_t)wide},
+                                     {(region->columns[1] + unit - 1) / unit - column, 1, 1}}};
+}
+
+/* A piece of which some is made here and some has sources. */
+static enum wf_status split(struct maker *m, uint32_t index, uint32_t list, struct wf_error *error)
+{
+    uint32_t pair = list / 2;
+    const struct wf_param *matrix = &m->model->params[m->model->variants->pairs[pair].matrix];
+    struct wf_nest nest = wf_layout_nest(m->own, index);
+    struct splitter s = {
+        .build = &m->build, .piece = &m->own->pieces[index], .elem_bytes = nest.elem_bytes};
+    enum wf_status status = WF_OK;
+    for (uint32_t i = m->cuts->first[pair]; i < m->cuts->first[pair + 1] && status == WF_OK; i++) {
+        const struct wf_cut_region *region = &m->cuts->regions[i];
+        struct wf_nest of_region = nest_of_region(region, matrix->shape[1], list % 2 == 1);
+        s.kind = region->cut ? WF_PIECE_MADE : WF_PIECE_DATA;
+        status = wf_nest_intersect(&of_region, &nest, add_part, &s, error);
+    }
+    return status;
+}
+
+/* Pieces that show anything cut leave the layout, and come back in parts. */
+static enum wf_status split_all(struct maker *m, struct wf_error *error)
+{
+    uint32_t kept = 0;
+    enum wf_status status = WF_OK;
+    if (m->build.failed) {
+        return WF_OK; /* wf_build_end says so */
+    }
+    for (uint32_t i = 0; i < m->own->piece_count; i++) {
+        if (list_of(m, &m->own->pieces[i], WF_PIECE_DATA) == WF_NONE) {
+            m->build.layout->pieces[kept++] = m->own->pieces[i];
         }
     }
+    m->build.layout->piece_count = kept;
+    for (uint32_t i = 0; i < m->own->piece_count && status == WF_OK; i++) {
+        uint32_t list = list_of(m, &m->own->pieces[i], WF_PIECE_DATA);
+        status = list != WF_NONE ? split(m, i, list, error) : WF_OK;
+    }
+    return status;
+}
+
+/* Which planned pieces the rectangles' codes and scales go to. */
+static enum wf_status find_groups(struct maker *m, const struct wf_layout *planned,
+                                  struct wf_error *error)
+{
+    struct wf_assemble *a = m->assemble;
+    list_pieces(m, planned, WF_PIECE_MADE);
+    for (uint32_t r = 0; r < a->rect_count && !m->build.failed;) {
+        uint32_t pair = a->rects[r].pair, before = a->group_count;
+        const uint32_t *first = &m->first[2 * pair];
+        uint32_t groups = group_pieces(m, pair, planned);
+        for (uint32_t g = 0; g < groups || g == 0; g++) { /* one without pieces, rather than none */
+            if (!room(m, &a->groups, a->group_count, &m->group_room, sizeof *a->groups)) {
+                break;
+            }
+            struct assemble_group *group = &a->groups[a->group_count++];
+            group->first = a->piece_count;
+            group->codes = take_pieces(m, first[0], first[1], g, false);
+            group->scales = take_pieces(m, first[1], first[2], g, g + 1 >= groups);
+        }
+        for (; r < a->rect_count && a->rects[r].pair == pair; r++) {
+            uint32_t group = before + a->rects[r].group;
+            a->rects[r].group = group < a->group_count ? group : a->group_count - 1;
+        }
+    }
+    return m->build.failed ? wf_error_set(error, WF_NO_MEMORY, "no memory for a layout") : WF_OK;
 }
 
 static enum wf_status derive(struct maker *m, struct wf_layout **planned_out,
                              struct wf_error *error)
 {
-    if (!list_pieces(m)) {
+    if (!list_pieces(m, m->own, WF_PIECE_DATA)) {
         return m->build.failed ? wf_error_set(error, WF_NO_MEMORY, "no memory for a layout")
                                : WF_OK;
     }
     enum wf_status status = check_types(m, error);
     wf_build_from(&m->build, m->own);
-    mark_made(m);
+    status = status == WF_OK ? split_all(m, error) : status;
     for (uint32_t p = 0; status == WF_OK && p < m->model->variants->pair_count; p++) {
         if (m->first[2 * p + 2] > m->first[2 * p] && !m->build.failed) {
             add_pair(m, p);
         }
     }
-    return wf_build_end(&m->build, status, planned_out, error);
+    bool nothing = status == WF_OK && !m->build.failed && m->assemble->rect_count == 0;
+    struct wf_layout *planned = NULL;
+    status = wf_build_end(&m->build, status, &planned, error);
+    if (status == WF_OK && !nothing) {
+        status = find_groups(m, planned, error);
+    }
+    if (status != WF_OK || nothing) { /* blocks that are cut may be other ranks' */
+        wf_layout_free(planned);
+        return status;
+    }
+    *planned_out = planned;
+    return WF_OK;
 }
 
 enum wf_status wf_assemble_derive(const struct wf_model *model, const struct wf_layout *own,
@@ -463,82 +566,4 @@ uint32_t wf_assemble_item_count(const struct wf_assemble *assemble)
 uint64_t wf_assemble_scratch_bytes(const struct wf_assemble *assemble)
 {
     return assemble->scratch_bytes;
-}
-
-/* --- making ------------------------------------------------------------------------------------
- */
-
-/* Codes or scales of a tile on their way to a piece. */
-struct way {
-    const void *from;
-    void *to;
-    enum wf_dtype made, wanted;
-};
-
-static bool put(void *user, const struct wf_box *box)
-{
-    const struct way *way = user;
-    wf_copy_box_cached(box, way->from, way->made, way->to, way->wanted,
-                       (struct wf_copy_part){0, box->elements});
-    return true;
-}
-
-/* `nest` is what of a parameter lies at `from`. */
-static void spread(const struct wf_assemble *a, const uint32_t *pieces, uint32_t count,
-                   const struct wf_nest *nest, const void *from, enum wf_dtype made,
-                   void *const *tensors)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t tensor = a->planned->pieces[pieces[i]].tensor;
-        struct wf_nest piece = wf_layout_nest(a->planned, pieces[i]);
-        struct way way = {from, tensors[tensor], made, a->planned->tensors[tensor].dtype};
-        enum wf_status status = wf_nest_intersect(nest, &piece, put, &way, NULL);
-        WF_ASSERT(status == WF_OK); /* a tile has fewer elements than boxes may be */
-    }
-}
-
-/* A tile that begins at row `row` and column `column` of its rectangle. */
-static void make_tile(const struct wf_assemble *a, const struct rect *rect, uint64_t row,
-                      uint64_t column, void *const *tensors, uint8_t *codes)
-{
-    float *scales = (float *)(codes + TILE_ELEMENTS);
-    uint64_t rows = least(rect->rows - row, rect->tile_rows);
-    uint64_t columns = least(rect->columns - column, rect->tile_columns);
-    uint64_t bytes = wf_dtype_bytes(rect->dtype), row_bytes = rect->columns * bytes;
-    uint64_t high = blocks_of(rows), wide = blocks_of(columns);
-    const struct wf_quant_matrix values = {.values = (const char *)tensors[rect->tensor] +
-                                                     row * row_bytes + column * bytes,
-                                           .dtype = rect->dtype,
-                                           .rows = rows,
-                                           .columns = columns,
-                                           .row_bytes = row_bytes};
-    wf_quantise(a->rule, &values, codes, columns, scales, wide, false);
-    row += rect->row;
-    column += rect->column;
-    const struct wf_nest made = {
-        .param_first = row * rect->matrix_columns + column,
-        .elem_bytes = 1,
-        .axis_count = 2,
-        .axes = {{rows, rect->matrix_columns, (int64_t)columns}, {columns, 1, 1}}};
-    const int64_t scale_bytes = sizeof(float);
-    const uint64_t all_wide = blocks_of(rect->matrix_columns);
-    const struct wf_nest made_scales = {
-        .param_first = row / BLOCK * all_wide + column / BLOCK,
-        .elem_bytes = sizeof(float),
-        .axis_count = 2,
-        .axes = {{high, all_wide, (int64_t)wide * scale_bytes}, {wide, 1, scale_bytes}}};
-    const struct group *group = &a->groups[rect->group];
-    const uint32_t *pieces = a->pieces + group->first;
-    spread(a, pieces, group->codes, &made, codes, WF_DTYPE_F8_E4M3, tensors);
-    spread(a, pieces + group->codes, group->scales, &made_scales, scales, WF_DTYPE_F32, tensors);
-}
-
-void wf_assemble_run(const struct wf_assemble *assemble, uint32_t item, void *const *tensors,
-                     void *scratch)
-{
-    const struct item *at = &assemble->items[item];
-    const struct rect *rect = &assemble->rects[at->rect];
-    for (uint64_t column = 0; column < rect->columns; column += rect->tile_columns) {
-        make_tile(assemble, rect, at->first, column, tensors, scratch);
-    }
 }

@@ -3,12 +3,12 @@
  * Codes and scales come from whoever holds whole blocks of the matrix (prepare.h). Where no source
  * does, because a cut between its ranks divides blocks (FSDP over many ranks), or because it holds
  * the matrix alone (a replica or a folder in bf16), the target receives the matrix and applies the
- * rule itself. Twice the bytes move, for these matrices only; codes and scales are the same.
+ * rule itself. Twice the bytes move, for these blocks only; codes and scales are the same.
  *
  * A target's planned layout is its own with the assembled tensors behind its tensors: each holds a
  * rectangle of a matrix, in the dtype that the sources hold it in, that is what the target shows of
- * its codes, rounded out to whole blocks. The pieces that show those codes and scales are in it
- * still, as WF_PIECE_MADE: places that no op writes. Which matrices these are follows from the
+ * codes that nobody has, rounded out to whole blocks. What shows those codes and scales is in it
+ * still, as WF_PIECE_MADE: places that no op writes. Which blocks these are follows from the
  * layouts of all sources, so that everybody derives the same planned layouts, as all others.
  *
  * Pure; both objects are read-only after they were made; items may run on any thread, each once,
@@ -24,16 +24,26 @@
 #include "models/variant.h"
 #include "runtime/status.h"
 
+/* A rectangle of whole blocks of a matrix. */
+struct wf_cut_region {
+    uint64_t rows[2], columns[2]; /* [first, end) */
+    bool cut;                     /* no source has its codes; else sources have all of them */
+};
+
 /* The matrices of a job of which some block is whole in no source. */
 struct wf_cuts {
     enum wf_dtype *dtypes; /* by pair of the model's variants: the dtype that targets assemble the
-                              matrix in; WF_DTYPE_NONE where its codes have sources */
+                              matrix in; WF_DTYPE_NONE where all its codes have sources */
     uint32_t count;        /* pairs with another dtype than that */
+    /* Of pair p regions[first[p]] to regions[first[p + 1] - 1] are all of the matrix; none where
+     * nothing is cut. */
+    struct wf_cut_region *regions;
+    uint32_t *first;
 };
 
 /* `sources`: the layouts of all sources of a plan (wf_prepare_derive's); equal pointers may repeat.
- * Of experts of one layer and role all count as cut if one is: which of them stand in a slot may
- * change. A matrix that no source has any element of is not cut: it has no source, which is the
+ * Of experts of one layer and role all count as cut where one is: which of them stand in a slot
+ * may change. A matrix that no source has any element of is not cut: it has no source, which is the
  * planner's to refuse. *cuts_out is NULL where nothing is cut. */
 enum wf_status wf_cuts_find(const struct wf_model *model, const struct wf_layout *const *sources,
                             uint32_t source_count, struct wf_cuts **cuts_out,

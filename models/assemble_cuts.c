@@ -1,14 +1,30 @@
-/* assemble_cuts.c - of which matrices some block is whole in no source. */
+/* assemble_cuts.c - which blocks of which matrices are whole in no source. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/assemble.h"
+#include "models/assemble_private.h"
 #include "models/families/family.h"
 #include "models/strips.h"
+
+enum {
+    REGIONS_MAX = 64, /* of one matrix */
+};
 
 /* A piece of a source that shows codes. */
 struct shown_codes {
     uint32_t source, piece;
+};
+
+/* Which blocks of a matrix are cut: a byte for each, row-major. */
+struct grid {
+    uint8_t *cut;
+    uint64_t high, wide, room;
+};
+
+/* What is cut of the experts that have a row of the family; NONE: nothing. */
+struct role {
+    enum wf_dtype dtype;
+    struct grid grid;
 };
 
 struct finder {
@@ -21,6 +37,9 @@ struct finder {
     uint32_t *first;           /* by pair: where its codes begin in `codes` */
     struct shown_codes *codes; /* pair by pair */
     struct wf_strips strips;
+    struct grid grid; /* of the pair at hand */
+    uint32_t region_count, region_room;
+    bool no_memory;
 };
 
 _Static_assert(WF_DTYPE_COUNT <= 32, "a bit for each dtype");
@@ -116,22 +135,111 @@ static bool group_codes(struct finder *f)
     return true;
 }
 
-/* Whether the sources' codes of a pair are all there are. */
-static bool has_codes(struct finder *f, uint32_t pair)
+/* --- blocks ------------------------------------------------------------------------------------
+ */
+
+/* Room for a matrix's blocks; all of them `value`. */
+static bool begin_grid(struct grid *grid, const struct wf_param *matrix, uint8_t value)
 {
-    const struct wf_param *codes = &f->model->params[f->variants->pairs[pair].codes];
-    wf_strips_begin(&f->strips, codes->shape[1]);
-    for (uint32_t i = f->first[pair]; i < f->first[pair + 1]; i++) {
+    uint64_t high = wf_assemble_blocks(matrix->shape[0]),
+             wide = wf_assemble_blocks(matrix->shape[1]);
+    if (high * wide > grid->room) {
+        free(grid->cut);
+        grid->cut = malloc(high * wide);
+        grid->room = grid->cut != NULL ? high * wide : 0;
+    }
+    grid->high = high;
+    grid->wide = wide;
+    if (grid->cut != NULL) {
+        memset(grid->cut, value, high * wide);
+    }
+    return grid->cut != NULL;
+}
+
+/* The whole blocks of a strip are not cut. */
+static void mark_whole(struct grid *grid, const struct wf_param *matrix,
+                       const struct wf_strip *strip)
+{
+    uint64_t row = wf_assemble_blocks(strip->rows[0]),
+             column = wf_assemble_blocks(strip->columns[0]);
+    uint64_t row_end =
+        strip->rows[1] == matrix->shape[0] ? grid->high : strip->rows[1] / WF_ASSEMBLE_BLOCK;
+    uint64_t column_end =
+        strip->columns[1] == matrix->shape[1] ? grid->wide : strip->columns[1] / WF_ASSEMBLE_BLOCK;
+    for (; row < row_end && column < column_end; row++) {
+        memset(grid->cut + row * grid->wide + column, 0, column_end - column);
+    }
+}
+
+/* Which blocks of a pair's matrix have no codes in any source. False: none; or no memory. */
+static bool find_blocks(struct finder *f, uint32_t pair, struct grid *grid)
+{
+    const struct wf_param *matrix = &f->model->params[f->variants->pairs[pair].matrix];
+    bool few = true;
+    wf_strips_begin(&f->strips, matrix->shape[1]);
+    for (uint32_t i = f->first[pair]; i < f->first[pair + 1] && few; i++) {
         struct wf_nest nest = wf_layout_nest(f->sources[f->codes[i].source], f->codes[i].piece);
-        if (!wf_strips_add_nest(&f->strips, &nest)) {
-            return false;
+        few = wf_strips_add_nest(&f->strips, &nest);
+    }
+    if (!begin_grid(grid, matrix, 1)) {
+        f->no_memory = true;
+        return false;
+    }
+    if (few) {
+        wf_strips_merge(&f->strips);
+        for (uint32_t i = 0; i < f->strips.count; i++) {
+            mark_whole(grid, matrix, &f->strips.at[i]);
         }
     }
-    wf_strips_merge(&f->strips);
-    const struct wf_strip *all = f->strips.at;
-    return f->strips.count == 1 && all->rows[0] == 0 && all->rows[1] == codes->shape[0] &&
-           all->columns[0] == 0 && all->columns[1] == codes->shape[1];
+    return memchr(grid->cut, 1, grid->high * grid->wide) != NULL;
 }
+
+static void add_region(struct finder *f, struct wf_cuts *cuts, const struct wf_cut_region *region)
+{
+    if (f->region_count == f->region_room) {
+        uint32_t wanted = 2 * f->region_room + 64;
+        struct wf_cut_region *grown = reallocarray(cuts->regions, wanted, sizeof *grown);
+        if (grown == NULL) {
+            f->no_memory = true;
+            return;
+        }
+        cuts->regions = grown;
+        f->region_room = wanted;
+    }
+    cuts->regions[f->region_count++] = *region;
+}
+
+/* Rows of blocks that are alike are one band, what is alike along it one region. */
+static void add_regions(struct finder *f, struct wf_cuts *cuts, const struct grid *grid,
+                        const struct wf_param *matrix)
+{
+    uint32_t before = f->region_count;
+    for (uint64_t row = 0, end; row < grid->high; row = end) {
+        const uint8_t *band = grid->cut + row * grid->wide;
+        for (end = row + 1;
+             end < grid->high && memcmp(grid->cut + end * grid->wide, band, grid->wide) == 0;
+             end++) {
+        }
+        for (uint64_t column = 0, last; column < grid->wide; column = last) {
+            for (last = column + 1; last < grid->wide && band[last] == band[column]; last++) {
+            }
+            struct wf_cut_region region = {{row * WF_ASSEMBLE_BLOCK, end * WF_ASSEMBLE_BLOCK},
+                                           {column * WF_ASSEMBLE_BLOCK, last * WF_ASSEMBLE_BLOCK},
+                                           band[column] != 0};
+            region.rows[1] = end == grid->high ? matrix->shape[0] : region.rows[1];
+            region.columns[1] = last == grid->wide ? matrix->shape[1] : region.columns[1];
+            add_region(f, cuts, &region);
+        }
+    }
+    if (f->region_count - before > REGIONS_MAX) { /* rather all of the matrix than so many parts */
+        f->region_count = before;
+        add_region(f, cuts,
+                   &(struct wf_cut_region){{0, matrix->shape[0]}, {0, matrix->shape[1]}, true});
+    }
+}
+
+/* --- matrices ----------------------------------------------------------------------------------
+ */
 
 /* Of several dtypes f32, in which none of them loses anything. */
 static enum wf_dtype dtype_for(uint32_t held)
@@ -146,58 +254,82 @@ static enum wf_dtype dtype_for(uint32_t held)
     return found;
 }
 
-/* Pairs from `first` on, up to the result, belong to one member of a stack; what is cut of one
- * expert is cut of all. `rows` has an entry for each row of the family. */
-static uint32_t level_experts(const struct finder *f, struct wf_cuts *cuts, uint32_t first,
-                              enum wf_dtype *rows)
+static enum wf_dtype dtype_of(const struct finder *f, uint32_t pair)
+{
+    bool matrix = f->model->params[f->variants->pairs[pair].matrix].ndim == 2;
+    return matrix ? dtype_for(f->held[pair]) : WF_DTYPE_NONE;
+}
+
+/* What is cut of one expert is cut of all: adds a pair to what is known of its row. */
+static void add_to_role(struct finder *f, uint32_t pair, struct role *role)
+{
+    const struct wf_param *matrix = &f->model->params[f->variants->pairs[pair].matrix];
+    enum wf_dtype dtype = dtype_of(f, pair);
+    if (matrix->expert == WF_NONE || dtype == WF_DTYPE_NONE || !find_blocks(f, pair, &f->grid)) {
+        return;
+    }
+    if (role->dtype == WF_DTYPE_NONE && !begin_grid(&role->grid, matrix, 0)) {
+        f->no_memory = true;
+        return;
+    }
+    role->dtype = role->dtype == WF_DTYPE_NONE || role->dtype == dtype ? dtype : WF_DTYPE_F32;
+    for (uint64_t i = 0; i < f->grid.high * f->grid.wide; i++) {
+        role->grid.cut[i] |= f->grid.cut[i];
+    }
+}
+
+static void add_pair(struct finder *f, struct wf_cuts *cuts, uint32_t pair, const struct role *role)
+{
+    const struct wf_param *matrix = &f->model->params[f->variants->pairs[pair].matrix];
+    cuts->first[pair] = f->region_count;
+    if (matrix->expert != WF_NONE) {
+        cuts->dtypes[pair] = role->dtype;
+    } else if (dtype_of(f, pair) != WF_DTYPE_NONE && find_blocks(f, pair, &f->grid)) {
+        cuts->dtypes[pair] = dtype_of(f, pair);
+    }
+    if (cuts->dtypes[pair] != WF_DTYPE_NONE) {
+        cuts->count++;
+        add_regions(f, cuts, matrix->expert != WF_NONE ? &role->grid : &f->grid, matrix);
+    }
+}
+
+/* Pairs from `first` on, up to the result, belong to one member of a stack. `roles` has an entry
+ * for each row of the family. */
+static uint32_t add_member(struct finder *f, struct wf_cuts *cuts, uint32_t first,
+                           struct role *roles)
 {
     const struct wf_variants *v = f->variants;
     const struct wf_param *params = f->model->params;
     const struct wf_param *at = &params[v->pairs[first].matrix];
     uint32_t end = first;
-    memset(rows, 0, f->model->family->row_count * sizeof *rows);
-    for (; end < v->pair_count && params[v->pairs[end].matrix].stack == at->stack &&
-           params[v->pairs[end].matrix].index == at->index;
-         end++) {
-        const struct wf_param *matrix = &params[v->pairs[end].matrix];
-        enum wf_dtype *row = &rows[matrix->row];
-        if (matrix->expert != WF_NONE && cuts->dtypes[end] != WF_DTYPE_NONE) {
-            bool alike = *row == WF_DTYPE_NONE || *row == cuts->dtypes[end];
-            *row = alike ? cuts->dtypes[end] : WF_DTYPE_F32;
-        }
+    for (size_t i = 0; i < f->model->family->row_count; i++) {
+        roles[i].dtype = WF_DTYPE_NONE;
     }
-    for (uint32_t p = first; p < end; p++) {
-        const struct wf_param *matrix = &params[v->pairs[p].matrix];
-        if (matrix->expert != WF_NONE && rows[matrix->row] != WF_DTYPE_NONE) {
-            cuts->dtypes[p] = rows[matrix->row];
-        }
+    for (; end < v->pair_count && params[v->pairs[end].matrix].stack == at->stack &&
+           params[v->pairs[end].matrix].index == at->index && !f->no_memory;
+         end++) {
+        add_to_role(f, end, &roles[params[v->pairs[end].matrix].row]);
+    }
+    for (uint32_t p = first; p < end && !f->no_memory; p++) {
+        add_pair(f, cuts, p, &roles[params[v->pairs[p].matrix].row]);
     }
     return end;
 }
 
 static bool find(struct finder *f, struct wf_cuts *cuts)
 {
-    const struct wf_variants *v = f->variants;
-    for (uint32_t p = 0; p < v->pair_count; p++) {
-        bool matrix = f->model->params[v->pairs[p].matrix].ndim == 2;
-        enum wf_dtype dtype = matrix ? dtype_for(f->held[p]) : WF_DTYPE_NONE;
-        if (dtype != WF_DTYPE_NONE && !has_codes(f, p)) {
-            cuts->dtypes[p] = dtype;
-        }
+    size_t rows = f->model->family->row_count;
+    struct role *roles = calloc(rows + 1, sizeof *roles);
+    f->no_memory = roles == NULL;
+    for (uint32_t p = 0; p < f->variants->pair_count && !f->no_memory;) {
+        p = add_member(f, cuts, p, roles);
     }
-    enum wf_dtype *rows = calloc((size_t)f->model->family->row_count + 1, sizeof *rows);
-    if (rows == NULL || f->strips.no_memory) {
-        free(rows);
-        return false;
+    cuts->first[f->variants->pair_count] = f->region_count;
+    for (size_t i = 0; i < rows && roles != NULL; i++) {
+        free(roles[i].grid.cut);
     }
-    for (uint32_t p = 0; p < v->pair_count;) {
-        p = level_experts(f, cuts, p, rows);
-    }
-    for (uint32_t p = 0; p < v->pair_count; p++) {
-        cuts->count += cuts->dtypes[p] != WF_DTYPE_NONE;
-    }
-    free(rows);
-    return true;
+    free(roles);
+    return !f->no_memory && !f->strips.no_memory;
 }
 
 enum wf_status wf_cuts_find(const struct wf_model *model, const struct wf_layout *const *sources,
@@ -213,8 +345,9 @@ enum wf_status wf_cuts_find(const struct wf_model *model, const struct wf_layout
     bool good = cuts != NULL && find_room(&f, source_count);
     if (good) {
         cuts->dtypes = calloc((size_t)f.variants->pair_count + 1, sizeof *cuts->dtypes);
+        cuts->first = calloc((size_t)f.variants->pair_count + 2, sizeof *cuts->first);
         keep_different(&f, sources, source_count);
-        good = cuts->dtypes != NULL && group_codes(&f) && find(&f, cuts);
+        good = cuts->dtypes != NULL && cuts->first != NULL && group_codes(&f) && find(&f, cuts);
     }
     free(f.sources);
     free(f.pair_at);
@@ -222,6 +355,7 @@ enum wf_status wf_cuts_find(const struct wf_model *model, const struct wf_layout
     free(f.first);
     free(f.codes);
     free(f.strips.at);
+    free(f.grid.cut);
     if (!good) {
         wf_cuts_free(cuts);
         return wf_error_set(error, WF_NO_MEMORY, "no memory to find the blocks that are cut");
@@ -238,6 +372,8 @@ void wf_cuts_free(struct wf_cuts *cuts)
 {
     if (cuts != NULL) {
         free(cuts->dtypes);
+        free(cuts->regions);
+        free(cuts->first);
         free(cuts);
     }
 }

@@ -169,6 +169,7 @@ void wf_build_form(struct wf_build *build, const struct wf_nest *nest)
     }
 }
 
+/* piece.tensor is set. */
 static void add_piece(struct wf_build *build, struct wf_piece piece, const struct wf_nest *nest)
 {
     if (!MAKE_ROOM(build, piece, pieces)) {
@@ -176,7 +177,6 @@ static void add_piece(struct wf_build *build, struct wf_piece piece, const struc
     }
     struct wf_nest normal = *nest;
     wf_nest_normalise(&normal);
-    piece.tensor = build->layout->tensor_count - 1;
     piece.tensor_offset = nest->tensor_offset;
     piece.count = wf_nest_elements(nest);
     if (!wf_nest_is_run(&normal, &piece.count)) {
@@ -185,10 +185,27 @@ static void add_piece(struct wf_build *build, struct wf_piece piece, const struc
     build->layout->pieces[build->layout->piece_count++] = piece;
 }
 
+static uint32_t newest(const struct wf_build *build)
+{
+    return build->failed ? 0 : build->layout->tensor_count - 1;
+}
+
+void wf_build_part(struct wf_build *build, const struct wf_piece *of, const struct wf_nest *nest,
+                   enum wf_piece_kind kind)
+{
+    struct wf_piece piece = {.param = of->param,
+                             .tensor = of->tensor,
+                             .param_first = nest->param_first,
+                             .kind = (uint16_t)kind,
+                             .value_rule = of->value_rule};
+    add_piece(build, piece, nest);
+}
+
 void wf_build_piece(struct wf_build *build, uint32_t param, const struct wf_nest *nest,
                     enum wf_value_rule value)
 {
     struct wf_piece piece = {.param = param,
+                             .tensor = newest(build),
                              .param_first = nest->param_first,
                              .kind = WF_PIECE_DATA,
                              .value_rule = (uint16_t)value};
@@ -197,7 +214,8 @@ void wf_build_piece(struct wf_build *build, uint32_t param, const struct wf_nest
 
 void wf_build_fill(struct wf_build *build, const struct wf_nest *nest, uint8_t byte)
 {
-    add_piece(build, (struct wf_piece){.kind = WF_PIECE_FILL, .value_rule = byte}, nest);
+    struct wf_piece piece = {.tensor = newest(build), .kind = WF_PIECE_FILL, .value_rule = byte};
+    add_piece(build, piece, nest);
 }
 
 static int compare_pieces(const void *left, const void *right)

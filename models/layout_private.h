@@ -39,6 +39,11 @@ void wf_build_form(struct wf_build *build, const struct wf_nest *nest);
 /* A piece of the newest tensor. */
 void wf_build_piece(struct wf_build *build, uint32_t param, const struct wf_nest *nest,
                     enum wf_value_rule value);
+/* A part of a piece of any tensor that is there already, which has to leave the layout for its
+ * parts.
+ */
+void wf_build_part(struct wf_build *build, const struct wf_piece *of, const struct wf_nest *nest,
+                   enum wf_piece_kind kind);
 /* A fill of the newest tensor with one byte; `nest` has its box on the tensor side. */
 void wf_build_fill(struct wf_build *build, const struct wf_nest *nest, uint8_t byte);
 /* Sorts, hashes and gives the layout, or frees everything and says why not: INVALID where one name

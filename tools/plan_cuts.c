@@ -171,10 +171,9 @@ bool wf_plan_cuts_explain(FILE *out, const struct wf_plan_job *job, uint32_t par
         name_block(&matrix, &block, text);
     }
     free(matrix.shown);
-    fprintf(
-        out,
-        "quantised by engines in fp8 with rule %s: they get the matrix in %s and make codes and "
-        "scales of it, because no train rank has all of its blocks whole (%s)\n",
-        wf_quant_name(v->rule), wf_dtype_name(job->cuts->dtypes[pair - v->pairs]), text);
+    fprintf(out,
+            "quantised by engines in fp8 with rule %s: blocks that no train rank has whole; they "
+            "get those in %s and make codes and scales of them (%s)\n",
+            wf_quant_name(v->rule), wf_dtype_name(job->cuts->dtypes[pair - v->pairs]), text);
     return true;
 }

@@ -1,4 +1,4 @@
-/* plan_cuts.h - what `weft plan` says of matrices that engines quantise themselves. */
+/* plan_cuts.h - what `weft plan` says of blocks that engines quantise themselves. */
 #ifndef WEFT_TOOLS_PLAN_CUTS_H
 #define WEFT_TOOLS_PLAN_CUTS_H
 

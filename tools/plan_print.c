@@ -179,9 +179,9 @@ void wf_plan_print(FILE *out, const struct wf_plan_job *job, const struct wf_pla
         char first[WF_PLAN_CUTS_TEXT];
         wf_plan_cuts_first(job, first);
         fprintf(out,
-                "quantised  %" PRIu32
-                " matrices by engines, which assemble %s of them in one rank at most: no train "
-                "rank has all of their blocks whole (%s)\n",
+                "quantised  blocks of %" PRIu32
+                " matrices by engines, which assemble %s of them in one rank at most, because no "
+                "train rank has them whole (%s)\n",
                 job->cuts->count, bytes_text(wf_plan_cuts_bytes(job), most), first);
     }
     fprintf(out, "proof      %s\n", facts->proof);
@@ -350,7 +350,9 @@ void wf_plan_explain(FILE *out, const struct wf_plan_job *job, const struct wf_p
     const struct wf_variant_pair *pair = wf_model_pair(job->model, param);
     if (prepared) {
         print_prepared(out, job, param, elements);
-    } else if (!wf_plan_cuts_explain(out, job, param) && pair != NULL && pair->matrix == param) {
+    }
+    bool cut = wf_plan_cuts_explain(out, job, param);
+    if (!prepared && !cut && pair != NULL && pair->matrix == param) {
         fprintf(out, "engines in fp8 have it as %s and %s\n", job->model->params[pair->codes].name,
                 job->model->params[pair->scales].name);
     }

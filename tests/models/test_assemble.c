@@ -113,6 +113,33 @@ Test(assemble, what_is_cut)
     }
 }
 
+/* q_proj has 512 rows: ranks have 0..170, 171..341 and 342..511 of them. */
+Test(assemble, where_it_is_cut)
+{
+    static const struct wf_cut_region wanted[] = {
+        {{0, 128}, {0, 256}, false}, {{128, 384}, {0, 256}, true}, {{384, 512}, {0, 256}, false}};
+    struct world world;
+    make(&world, "fsdp:dp=3", "vllm:quant=vllm", true);
+    const struct wf_variants *v = world.model->variants;
+    for (uint32_t p = 0; p < v->pair_count; p++) {
+        const struct wf_cut_region *regions = world.cuts->regions + world.cuts->first[p];
+        uint32_t count = world.cuts->first[p + 1] - world.cuts->first[p];
+        cr_expect_eq(count == 0, world.cuts->dtypes[p] == WF_DTYPE_NONE);
+        if (strstr(world.model->params[v->pairs[p].matrix].name, "q_proj") == NULL) {
+            continue;
+        }
+        cr_assert_eq(count, 3);
+        for (uint32_t i = 0; i < count; i++) {
+            cr_expect(memcmp(regions[i].rows, wanted[i].rows, sizeof wanted[i].rows) == 0 &&
+                          memcmp(regions[i].columns, wanted[i].columns, sizeof wanted[i].columns) ==
+                              0 &&
+                          regions[i].cut == wanted[i].cut,
+                      "region %u", i);
+        }
+    }
+    drop(&world);
+}
+
 static struct wf_layout *plan_rank(const struct world *world, const uint32_t *table, uint32_t rank)
 {
     const struct wf_placement placement = {.layers = LAYERS, .slots = SLOTS, .experts = table};
