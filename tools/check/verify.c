@@ -357,9 +357,10 @@ enum wf_status wf_verify_open(const struct wf_checkpoint *checkpoint, const stru
     WF_ASSERT(checkpoint == NULL || checkpoint->entry_count <= model->param_count);
     for (uint32_t i = 0; checkpoint != NULL && i < checkpoint->entry_count; i++) {
         if (!wf_step_supports(checkpoint->entries[i].dtype)) {
-            return wf_error_set(error, WF_UNSUPPORTED,
-                                "parameter \"%s\" is %s; only f32, f16, bf16, u8 and i32 can be checked",
-                                model->params[i].name, wf_dtype_name(checkpoint->entries[i].dtype));
+            return wf_error_set(
+                error, WF_UNSUPPORTED,
+                "parameter \"%s\" is %s; only f32, f16, bf16, u8 and i32 can be checked",
+                model->params[i].name, wf_dtype_name(checkpoint->entries[i].dtype));
         }
     }
     struct wf_verify *verify = calloc(1, sizeof *verify);

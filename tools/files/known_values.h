@@ -3,8 +3,8 @@
  * docs/checkpoint-values.md gives the function in words and in ten lines of Python; a test runs
  * those lines against a file. Every value is finite, of either sign, and 2^-9 <= |x| < 1, one in
  * 8,192 of them from 2^-1 up; f16 and bf16 values are the f32 value with the lower mantissa bits
- * cut off; e4m3 values too, times 512 and without those from 2^-1 up. Packed weights are no numbers:
- * i32 and u8 elements are the hash itself and its upper byte.
+ * cut off; e4m3 values too, times 512 and without those from 2^-1 up. Packed weights are no
+ * numbers: i32 and u8 elements are the hash itself and its upper byte.
  *
  * Pure; any thread.
  */

@@ -141,10 +141,11 @@ static enum wf_status plan_shards(struct maker *m, struct wf_error *error)
     for (uint32_t i = 0; i < layout->tensor_count; i++) {
         const struct wf_tensor *tensor = &layout->tensors[i];
         if (!wf_known_values_supports(tensor->dtype)) {
-            return wf_error_set(error, WF_UNSUPPORTED,
-                                "tensor \"%s\" would be %s; known values exist for f32, f16, "
-                                "bf16, f8_e4m3, i32 and u8: give a config without quantization_config",
-                                tensor->name, wf_dtype_name(tensor->dtype));
+            return wf_error_set(
+                error, WF_UNSUPPORTED,
+                "tensor \"%s\" would be %s; known values exist for f32, f16, "
+                "bf16, f8_e4m3, i32 and u8: give a config without quantization_config",
+                tensor->name, wf_dtype_name(tensor->dtype));
         }
         m->report.bytes += tensor->bytes;
         m->report.elements += tensor->bytes / wf_dtype_bytes(tensor->dtype);
