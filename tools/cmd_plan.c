@@ -268,6 +268,8 @@ static enum wf_status write_json(const char *path, const struct wf_plan_job *job
     if (job->cuts != NULL) {
         json_object_object_add(root, "quantised_by_engines", quantised_json(job));
     }
+    json_object_object_add(root, "manifests_lack",
+                           wf_manifest_lacks_json(job->lacks, job->lacks_count));
     char *text = NULL;
     int len =
         asprintf(&text, "%s\n", json_object_to_json_string_ext(root, JSON_C_TO_STRING_PRETTY));
@@ -418,7 +420,8 @@ int wf_cmd_plan(int argc, char **argv)
             "--json gives hash, ops, bytes_unique, bytes_moved, egress_max_over_mean, "
             "ingress_max_over_mean, build_seconds, cast_made_bytes (by train ranks, once), "
             "cast_once_bytes (read from those), cast_moving_bytes, bound_seconds (null without "
-            "--link), proof and classes. Hosts are imagined: no host has ranks of both sides.",
+            "--link), proof, classes and manifests_lack (what no rank of a group with manifests "
+            "has). Hosts are imagined: no host has ranks of both sides.",
     };
     struct arguments arguments = {
         .per_host = PER_HOST_DEFAULT, .transit_bytes = WF_TRANSIT_DEFAULT, .focus = {.all = true}};

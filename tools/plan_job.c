@@ -53,6 +53,9 @@ static enum wf_status make_model(struct wf_plan_job *job, const struct wf_model 
             wf_error_prefix(error, "%s \"%s\"",
                             job->groups[g].side == WF_TRAIN ? "--train" : "--infer",
                             job->groups[g].spec);
+        } else if (wf_manifest_lacks_find(job->model, recipes[g], job->groups[g].spec, NULL,
+                                          &job->lacks[job->lacks_count])) {
+            job->lacks_count++;
         }
     }
     return status;

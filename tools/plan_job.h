@@ -11,6 +11,7 @@
 #include "actors/plan.h"
 #include "models/assemble.h"
 #include "models/recipe.h"
+#include "tools/files/manifest_lacks.h"
 
 enum { WF_PLAN_GROUPS_MAX = 64 };
 
@@ -34,6 +35,9 @@ struct wf_plan_job {
     struct wf_plan_job_group groups[WF_PLAN_GROUPS_MAX]; /* the train group, then infer groups */
     uint32_t group_count;
     uint32_t train_ranks, infer_ranks, engines;
+    struct wf_manifest_lacks
+        lacks[WF_PLAN_GROUPS_MAX]; /* of groups of which there is any to tell */
+    uint32_t lacks_count;
     struct wf_plan_member *members;
     struct wf_layout **layouts; /* owned, the different ones: members share them */
     uint32_t layout_count;

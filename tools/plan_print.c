@@ -184,6 +184,11 @@ void wf_plan_print(FILE *out, const struct wf_plan_job *job, const struct wf_pla
                 "train rank has them whole (%s)\n",
                 job->cuts->count, bytes_text(wf_plan_cuts_bytes(job), most), first);
     }
+    for (uint32_t i = 0; i < job->lacks_count; i++) {
+        char lacks[WF_MANIFEST_LACKS_TEXT];
+        wf_manifest_lacks_format(&job->lacks[i], lacks);
+        fprintf(out, "beware     %s\n", lacks);
+    }
     fprintf(out, "proof      %s\n", facts->proof);
     fprintf(out, "time       plan %.4f s, layouts %.4f s, proof %.4f s\n", facts->build_seconds,
             facts->derive_seconds, facts->prove_seconds);

@@ -61,6 +61,7 @@ def commits(work, train, *infer, model=None):
     status, report, text = run(path)
     check(status == 0, f"{train} -> {' and '.join(infer)}", text[-3000:])
     check_report(report, 2)
+    check(report["manifests_lack"] == [], "the manifests have everything", report["manifests_lack"])
     check(all(v["elements_checked"] > 10000 for v in report["versions"]), "elements were checked", report["versions"])
     return report
 
@@ -88,6 +89,29 @@ def case_script():
         check(done.returncode == 0, "weft plan", done.stderr)
         plan = json.loads(done.stdout[done.stdout.index("{"):])
         check(plan["proof"] == "ok" and plan["bytes_moved"] == report["plan"]["bytes_moved"], "planned as it ran", plan)
+
+
+def case_lacking():
+    """What a manifest leaves out, and a rank that the SPEC forgets, are told where the proof finds nothing wrong."""
+    with Work() as work:
+        dump_of_loom(work)
+        run_script(work, documents_script().replace("self_attn.v_proj", "self_attn.k_proj"))
+        plan_of = ("plan", "--model", QWEN, "--train", "megatron:tp=1", "--infer")
+        first = "model.layers.0.self_attn.v_proj.weight"
+        done = weft(*plan_of, LOOM_JOB, cwd=work.folder)
+        check(done.returncode == 0 and f"none of its ranks has 4 of the model's 47 parameters, the first is {first}" in done.stdout,
+              "k written where v belongs", done.stdout + done.stderr)
+        done = weft(*plan_of, "manifest:files=rank-%d.manifest", "--json", "-", cwd=work.folder)
+        lack = {"spec": "manifest:files=rank-%d.manifest", "lacks": 4, "of": 47, "first": first, "next_file": True}
+        check(json.loads(done.stdout)["manifests_lack"] == [lack], "in JSON, with the rank that was forgotten", done.stdout)
+        path = work.path("job.yaml")
+        with open(path, "w") as out:
+            out.write(f'job: lack\nmodel: {work.model}\ntrain: {{spec: "megatron:tp=1"}}\n'
+                      'infer: [{name: "loom", spec: "manifest:files=rank-%d.manifest"}]\nrun: {versions: 1}\n'
+                      'policy: {validate_every: 0}\n')
+        status, report, text = run(path)
+        check(report["manifests_lack"] == [lack], "in the report", text[-3000:])
+        check(status == 0 and text.count("there is a manifest for rank 1 too, but ranks=1") >= 1, "in the table", text[-3000:])
 
 
 def case_compared():

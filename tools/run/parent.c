@@ -227,6 +227,27 @@ static enum wf_status look_at_checks(struct parent *p, struct wf_error *error)
     return status;
 }
 
+/* What likely is wrong with manifests, told at the same two places. */
+static void look_at_manifests(struct parent *p)
+{
+    const struct wf_run_setup *setup = p->setup;
+    for (uint32_t g = 0; g <= setup->job.infer_count; g++) {
+        struct wf_manifest_lacks *lacks = &p->lacks[p->report.lacks_count];
+        char text[WF_MANIFEST_LACKS_TEXT];
+        if (!wf_manifest_lacks_find(setup->model, g == 0 ? &setup->train : &setup->infer[g - 1],
+                                    g == 0 ? setup->job.train_spec : setup->job.infer[g - 1].spec,
+                                    setup->job.path, lacks)) {
+            continue;
+        }
+        p->report.lacks_count++;
+        wf_manifest_lacks_format(lacks, text);
+        if (!p->options->quiet) {
+            fprintf(stderr, "weft: beware: %s\n", text);
+        }
+    }
+    p->report.lacks = p->lacks;
+}
+
 static void finish(struct parent *p)
 {
     if (p->loop == NULL) {
@@ -305,6 +326,7 @@ int wf_parent_run(struct wf_run_setup *setup, const struct wf_parent_options *op
     wf_progress_init(&p->progress, options->quiet ? NULL : stderr, setup->job.run.versions);
     enum wf_status status = look_at_checks(p, &error);
     if (status == WF_OK) {
+        look_at_manifests(p);
         status = wf_run_setup_make(setup, &error);
     }
     if (status == WF_OK) {

@@ -38,6 +38,7 @@ struct parent {
     struct wf_children children;
     struct wf_report report;
     struct wf_run_check checks[WF_GROUPS_MAX]; /* of the report */
+    struct wf_manifest_lacks lacks[1 + WF_GROUPS_MAX];
     struct wf_progress progress;
     struct wf_limit limit;
     struct wf_job limit_job;

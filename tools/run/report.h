@@ -11,6 +11,7 @@
 
 #include "actors/messages.h"
 #include "runtime/status.h"
+#include "tools/files/manifest_lacks.h"
 #include "tools/run/checkable.h"
 #include "tools/run/limit.h"
 
@@ -71,6 +72,8 @@ struct wf_report {
     uint32_t selected_count;
     const struct wf_run_check *checks; /* borrows; of each infer group that serves */
     uint32_t check_count;
+    const struct wf_manifest_lacks *lacks; /* borrows; of groups of which there is any to tell */
+    uint32_t lacks_count;
     const struct wf_limit *limit;            /* borrows; NULL: nothing was measured */
     uint64_t train_own_peak, infer_own_peak; /* bytes, the largest rank of each side */
 };

@@ -252,6 +252,8 @@ static struct json_object *report_json(const struct wf_report *report)
     }
     json_object_object_add(object, "selected", selected_json(report));
     json_object_object_add(object, "checks", checks_json(report));
+    json_object_object_add(object, "manifests_lack",
+                           wf_manifest_lacks_json(report->lacks, report->lacks_count));
     json_object_object_add(object, "limits", limits_json(report));
     json_object_object_add(object, "fills", fills);
     json_object_object_add(object, "versions", versions);

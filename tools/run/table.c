@@ -153,6 +153,11 @@ void wf_report_print(const struct wf_report *report, FILE *out)
         fprintf(out, "copies   of %llu ranks compared with each other, %llu different\n",
                 (unsigned long long)copies, (unsigned long long)different);
     }
+    for (uint32_t i = 0; i < report->lacks_count; i++) {
+        char text[WF_MANIFEST_LACKS_TEXT];
+        wf_manifest_lacks_format(&report->lacks[i], text);
+        fprintf(out, "beware   %s\n", text);
+    }
     bool beware = !print_checks(report, out);
     if (report->train_own_peak > 0) {
         fprintf(out, "memory   largest trainer rank %.1f MB, largest inference rank %.1f MB\n",
