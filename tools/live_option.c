@@ -153,7 +153,10 @@ enum wf_status wf_live_session_open(const struct wf_live_request *request,
     }
     session->side.config = session->config;
     session->side.address = session->target.address;
-    session->side.beside = session->target.file != NULL ? session->target.file->path : NULL;
+    if (session->target.file != NULL) {
+        session->side.beside = session->target.file->path;
+        session->side.model = session->target.file->model;
+    }
     return status == WF_OK ? observe(request, session, error) : status;
 }
 

@@ -295,6 +295,14 @@ def case_command():
         first = report["value"][0]
         check(status == 1 and first["name"] == LAYER + "mlp.down_proj.weight" and first["first_index"] == 0, "the element is named", report)
         check(compare(a, b, "--max-layers", "1")[0] == 0, "layer 1 is left out")
+        c, tensors = copied(work, a, "c")
+        with tensors as t:
+            norm = t.data[LAYER + "input_layernorm.weight"]
+            for i in range(0, len(norm), 2):
+                bits, = struct.unpack_from("<H", norm, i)
+                struct.pack_into("<H", norm, i, bits + 0x80)  # the next exponent
+        status, report = compare(a, c)
+        check(status == 1 and not report["diagnosis"], "bf16 that is doubled has no wrong scale: it has none", report)
         check(compare(a, b, "--tolerance", "bf16=0.1")[0] == 0, "within a tolerance")
         check(weft("compare", a).returncode == 2, "one folder is a usage error")
         check(weft("compare", a, work.path("nothing")).returncode == 1, "a folder that is not there")

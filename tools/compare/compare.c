@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "models/families/family.h"
 #include "tools/compare/diagnose.h"
@@ -280,11 +281,27 @@ static bool is_ok(const struct wf_compare *compare)
     return ok;
 }
 
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat one, other;
+    return stat(a, &one) == 0 && stat(b, &other) == 0 && one.st_dev == other.st_dev &&
+           one.st_ino == other.st_ino;
+}
+
 /* Versions of one job differ because it trains. */
 static enum wf_status tell_versions(struct wf_compare *compare, struct wf_error *error)
 {
+    const struct wf_side_live *live = compare->options.live;
     struct wf_version a = compare->side[WF_A].version, b = compare->side[WF_B].version;
     char text_a[WF_VERSION_TEXT], text_b[WF_VERSION_TEXT];
+    if (wf_version_is_none(a) && live != NULL && live->model != NULL &&
+        is_same_file(compare->side[WF_A].path, live->model)) {
+        wf_version_format(b, text_b);
+        return wf_texts_add(&compare->diagnosis, error,
+                            "another version: A is the checkpoint that the job began with and B "
+                            "version %s; what training has changed since is no fault",
+                            text_b);
+    }
     if (wf_version_is_none(a) || wf_version_is_none(b) || wf_version_compare(a, b) == 0) {
         return WF_OK;
     }

@@ -113,11 +113,20 @@ static bool factor_of(const struct wf_patient *p, uint64_t row, uint64_t column,
     return off < bb / 400; /* a part in 20 */
 }
 
+static bool has_scales(const struct wf_patient *p, uint32_t side)
+{
+    return p->compare->side[side].params[p->pair->param[side]].scales != WF_NONE;
+}
+
+/* Of codes on either side; numbers without a scale cannot have a wrong one. */
 static struct wf_finding scaled(const struct wf_patient *p)
 {
     struct wf_finding finding = {0};
     uint64_t blocks = 0, wrong = 0, first_row = 0, first_column = 0;
     double first = 1;
+    if (!has_scales(p, WF_A) && !has_scales(p, WF_B)) {
+        return finding;
+    }
     for (uint64_t row = 0; row < p->rows; row += BLOCK) {
         for (uint64_t column = 0; column < p->columns; column += BLOCK, blocks++) {
             double factor = 1;

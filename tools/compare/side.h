@@ -114,6 +114,7 @@ struct wf_side_live {
     enum wf_side_who who;
     uint32_t number;     /* of the engine or the rank */
     const char *address; /* of the server, for messages */
+    const char *model;   /* the job file's, with which the job began; or NULL */
     const char *beside;  /* the job file, beside which its manifests lie; or NULL */
 };
 /* What ranks of a running job hold; all that is read later is one version, as long as wf_live_check
