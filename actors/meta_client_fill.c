@@ -122,6 +122,13 @@ void wf_client_fill_serve(struct wf_meta_client *client, const struct wf_frame_o
                           "version");
         return;
     }
+    if (client->rank->options.packs) {
+        wf_client_vote_no(
+            client, &open->round,
+            "packs its tensors: what they hold is not what their layout says, so they "
+            "are nobody's source");
+        return;
+    }
     wf_client_fill_want(client, open);
     fill->source = true;
 }

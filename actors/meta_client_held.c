@@ -13,6 +13,9 @@ static void held_by_infer(const struct wf_meta_client *client, struct wf_frame_h
     const char *why = client->busy == WF_RECEIVER_FLIPPING ? "is flipping to another version"
                       : client->writing                    ? "is being written to, in place"
                       : client->moved ? "is moving its experts: its next version will stand by them"
+                      : client->rank->options.packs
+                          ? "packs its tensors: what they hold is not what their layout says; "
+                            "look at an engine that does not"
                       : wf_version_is_none(client->live) ? "holds no version yet"
                                                          : "";
     snprintf(out->why, sizeof out->why, "%s", why);

@@ -15,8 +15,7 @@ static bool has_it(const struct wf_meta_client *client, const struct wf_round_ke
 /* Its tensors have the layout's bytes: the host moves no experts and packs nothing in place. */
 static bool is_by_layout(const struct wf_meta_client *client)
 {
-    return !client->moved && client->rank->options.hooks.before_write == NULL &&
-           !wf_client_place_is_stale(client);
+    return !client->moved && !client->rank->options.packs && !wf_client_place_is_stale(client);
 }
 
 void wf_client_replicas_asked(struct wf_meta_client *client,

@@ -142,8 +142,11 @@ struct wf_rank_options {
     uint32_t tensor_count;
     const char *const *ignore;
     uint32_t ignore_count;
-    enum wf_publish_mode publish;           /* train */
-    enum wf_update_mode mode;               /* infer */
+    enum wf_publish_mode publish; /* train */
+    enum wf_update_mode mode;     /* infer */
+    bool packs; /* infer: between versions the tensors hold other bytes than their layout says
+                   (packed in place, undone in before_write): nobody is filled from this rank,
+                   compares it or looks at it */
     uint64_t staging_bytes_max;             /* infer; 0: as much as the weights need */
     uint64_t prepared_bytes_max;            /* train; what it prepares (models/prepare.h), of all
                                                slots together; 0: as much as that needs */

@@ -68,6 +68,23 @@ Test(held, a_flip_that_failed_leaves_no_version)
     expect("after a failure", 0, "holds no version");
 }
 
+/* Its memory is not what its layout says, whatever version it serves. */
+Test(held, a_rank_that_packs_shows_nothing_and_fills_nobody)
+{
+    client_open(&w, WF_INFER, WF_PUBLISH_HOLD);
+    w.rank.options.packs = true;
+    client_join(&w);
+    w.client->live = client_version(&w, 1);
+    expect("serves", 0, "packs its tensors");
+    const struct wf_frame_open open = {
+        .round = client_key(&w, 1, 2), .deadline_ns = 1000 * CLIENT_MS, .fill = 1, .source = 1};
+    client_send(&w, WF_FRAME_open, &open);
+    const struct wf_frame *vote = client_expect(&w, WF_FRAME_vote);
+    cr_assert_eq(vote->vote.yes, 0);
+    cr_assert_not_null(strstr(vote->vote.culprit.reason, "packs its tensors"), "%s",
+                       vote->vote.culprit.reason);
+}
+
 /* Read in place and aborted before anything was written: the version of before, and counted. */
 Test(held, a_read_in_place_is_counted_whatever_becomes_of_it)
 {

@@ -471,7 +471,7 @@ void job_rank_start(struct job *job, uint32_t index)
         .hooks = {.quiesce = on_quiesce,
                   .resume = on_resume,
                   .take_table = on_take_table,
-                  .before_write = job->options.validate_every > 0 ? NULL : on_before_write,
+                  .before_write = on_before_write,
                   .after_write = on_after_write,
                   .after_flip = on_after_flip,
                   .ready = on_ready,
