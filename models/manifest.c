@@ -57,15 +57,36 @@ static enum wf_status check_piece(struct wf_manifest_reader *r, const struct wf_
     if (!piece->fill && r->model != NULL) {
         elements = r->model->params[r->params[piece->param]].elements;
     }
-    if (type->kind != WF_TENSOR_WEIGHTS || piece->nest.elem_bytes != wf_dtype_bytes(type->dtype) ||
-        offset % piece->nest.elem_bytes != 0 || (before != NULL && offset <= *before) ||
-        r->piece_count == WF_MANIFEST_PIECES_MAX) {
-        return wf_manifest_refuse(
-            r, "a piece of a tensor of weights, of its elements, behind the piece before "
-               "it");
+    if (type->kind != WF_TENSOR_WEIGHTS) {
+        return wf_manifest_refuse(r, "no piece: derived, kept and view tensors have none");
+    }
+    if (piece->nest.elem_bytes != wf_dtype_bytes(type->dtype) ||
+        offset % piece->nest.elem_bytes != 0) {
+        return wf_manifest_refuse(r, "a piece of its elements");
+    }
+    if (before != NULL && offset <= *before) {
+        return wf_error_set(r->error, WF_INVALID,
+                            "begins at byte %" PRIu64 " of the tensor, the piece before it at byte "
+                            "%" PRIu64 ": %s",
+                            offset, *before,
+                            offset == *before ? "they overlap"
+                                              : "expected pieces by rising byte, and no overlap");
+    }
+    if (r->piece_count == WF_MANIFEST_PIECES_MAX) {
+        return wf_manifest_refuse(r, "at most 2^22 pieces");
     }
     r->piece_count++;
     return wf_nest_check(&piece->nest, elements, type->bytes, r->error);
+}
+
+/* Whoever wrote the manifest knows a piece by its parameter. */
+static void name_piece(const struct wf_manifest_reader *r, const struct piece *piece)
+{
+    uint32_t param = piece->fill ? 0 : r->params[piece->param];
+    const char *name = piece->fill        ? "the fill"
+                       : r->model != NULL ? r->model->params[param].name
+                                          : r->out->params[param].name;
+    wf_error_prefix(r->error, "%s", name);
 }
 
 static enum wf_status take_pieces(struct wf_manifest_reader *r, const struct wf_manifest_type *type,
@@ -76,7 +97,12 @@ static enum wf_status take_pieces(struct wf_manifest_reader *r, const struct wf_
     for (uint32_t i = 0; i < count && status == WF_OK; i++) {
         struct piece piece = {0};
         status = take_piece(r, &piece);
-        status = status == WF_OK ? check_piece(r, type, &piece, i > 0 ? &before : NULL) : status;
+        if (status == WF_OK) {
+            status = check_piece(r, type, &piece, i > 0 ? &before : NULL);
+            if (status != WF_OK) {
+                name_piece(r, &piece);
+            }
+        }
         before = piece.nest.tensor_offset;
         if (status == WF_OK && piece.fill) {
             wf_build_fill(&r->build, &piece.nest, (uint8_t)piece.value);
@@ -177,6 +203,9 @@ static enum wf_status take_all(struct wf_manifest_reader *r)
     if (status == WF_OK && (magic.len != strlen(WF_MANIFEST_MAGIC) ||
                             memcmp(magic.text, WF_MANIFEST_MAGIC, magic.len) != 0)) {
         status = wf_manifest_refuse(r, "\"" WF_MANIFEST_MAGIC "\" before it");
+    }
+    if (status != WF_OK) {
+        wf_error_prefix(r->error, "is no manifest");
     }
     status = status == WF_OK ? wf_manifest_take_number(r, UINT32_MAX, &version) : status;
     if (status == WF_OK && version != WF_MANIFEST_VERSION) {

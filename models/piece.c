@@ -96,13 +96,13 @@ static enum wf_status check_range(const struct wf_nest *nest, uint64_t param_ele
     }
     if (param_last >= param_elements) {
         return wf_error_set(error, WF_INVALID,
-                            "a nest that begins at element %" PRIu64
+                            "a piece that begins at element %" PRIu64
                             " reaches past its parameter of %" PRIu64 " elements",
                             nest->param_first, param_elements);
     }
     if (low < 0 || high > tensor_bytes) {
         return wf_error_set(error, WF_INVALID,
-                            "a nest that begins at byte %" PRIu64
+                            "a piece that begins at byte %" PRIu64
                             " reaches outside its tensor of %" PRIu64 " bytes",
                             nest->tensor_offset, tensor_bytes);
     }

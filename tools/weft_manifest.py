@@ -11,6 +11,7 @@ For engines that no recipe describes (docs/manifests.md). Standard library only;
 """
 import copy
 import json
+import math
 import os
 import struct
 
@@ -58,10 +59,13 @@ class Tensor:
         self.order = list(order or [])
         self.bytes = DTYPES[self.dtype][0]
         self.steps = steps_of(self.shape, self.order)
+        self.begins = {}  # offset: what begins there
         self.pieces = []  # (offset, axes, parameter or None, first, value)
 
     def view(self, shape):
         """The same memory in other dimensions, row-major: what is put there, is in this tensor."""
+        if math.prod(shape) != math.prod(self.shape):
+            raise ValueError(f"{self.name} {self.shape} has no view {list(shape)}: that is another number of elements")
         seen = copy.copy(self)
         seen.shape, seen.steps = list(shape), steps_of(shape)
         return seen
@@ -74,22 +78,48 @@ class Tensor:
         along: which dimension of this tensor each of the parameter's runs along; default: the last ones, in order.
                [1, 0] is transposed
         less_one: the tensor holds the values minus 1 (a norm that is stored zero-centred)
+
+        A box without elements (an end that is not behind its first) is left out. ValueError where the box does not fit
+        the parameter or the tensor, or begins where another one does.
         """
+        what = f"{self.name}: {param}"
+        if take is not None and len(take) != len(shape):
+            raise ValueError(f"{what}: take={list(take)}: expected an entry for each dimension of shape={list(shape)}")
         take = [whole or (0, size) for whole, size in zip(take or [None] * len(shape), shape)]
-        along = along or range(len(self.shape) - len(shape), len(self.shape))
+        along = list(along or range(len(self.shape) - len(shape), len(self.shape)))
+        if len(along) != len(shape) or len(set(along)) != len(along) or any(not 0 <= to < len(self.shape) for to in along):
+            raise ValueError(f"{what}: shape={list(shape)}, along={along}: expected a dimension of {self.shape} for each")
+        if any(begin >= end for begin, end in take):
+            return
+        if any(begin < 0 or end > size for (begin, end), size in zip(take, shape)):
+            raise ValueError(f"{what}: take={take} reaches past the parameter's shape={list(shape)}")
+        size = [1] * len(self.shape)
+        for (begin, end), to in zip(take, along):
+            size[to] = end - begin
         steps = steps_of(shape)
         axes = [(end - begin, steps[d], self.steps[to] * self.bytes) for d, ((begin, end), to) in enumerate(zip(take, along))]
         first = sum(begin * step for (begin, _), step in zip(take, steps))
-        if all(count > 0 for count, _, _ in axes):
-            self.pieces.append((self.offset(at), axes, param, first, int(less_one)))
+        self.add(what, size, at, axes, (param, first, int(less_one)))
 
     def fill(self, size, at=None, byte=0):
         """A box of `size` that belongs to no parameter: each of its bytes is `byte`."""
         axes = [(count, step, to * self.bytes) for count, step, to in zip(size, steps_of(size), self.steps)]
-        self.pieces.append((self.offset(at), axes, None, 0, byte))
+        if len(size) != len(self.shape):
+            raise ValueError(f"{self.name}: a fill of {list(size)}: expected a size for each dimension of {self.shape}")
+        if all(count > 0 for count in size):
+            self.add(f"{self.name}: a fill", size, at, axes, (None, 0, byte))
 
-    def offset(self, at):
-        return sum(index * step for index, step in zip(at or [], self.steps)) * self.bytes
+    def add(self, what, size, at, axes, of):
+        """The piece `of` its parameter, whose box of `size` begins at the index `at` of this tensor."""
+        at = list(at or []) + [0] * (len(self.shape) - len(at or []))
+        ends = [index + count for index, count in zip(at, size)]
+        if len(at) != len(self.shape) or min(at, default=0) < 0 or any(end > most for end, most in zip(ends, self.shape)):
+            raise ValueError(f"{what}: a box of {list(size)} at={at} reaches past the tensor's {self.shape}")
+        offset = sum(index * step for index, step in zip(at, self.steps)) * self.bytes
+        if offset in self.begins:
+            raise ValueError(f"{what}: overlap at={at}: there begins {self.begins[offset]}")
+        self.begins[offset] = of[0] or "a fill"
+        self.pieces.append((offset, axes, *of))
 
 
 class Table:

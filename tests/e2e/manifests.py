@@ -195,6 +195,39 @@ def case_command():
         check(done.returncode == 1 and "@deepseek" in done.stderr, "names of another job", done.stderr)
 
 
+def case_author():
+    """weft_manifest.py refuses what cannot be at the line that says it, by the parameter's name."""
+    rows = [
+        ("take past the parameter", "p: take=[(0, 9)] reaches past", dict(param="p", shape=[8], take=[(0, 9)])),
+        ("take of fewer dimensions", "p: take=[(0, 4)]: expected an entry", dict(param="p", shape=[8, 6], take=[(0, 4)])),
+        ("at past the tensor", "p: a box of [4, 6] at=[5, 0] reaches past", dict(param="p", shape=[4, 6], at=[5, 0])),
+        ("at of more dimensions", "at=[0, 0, 0] reaches past", dict(param="p", shape=[4, 6], at=[0, 0, 0])),
+        ("before the tensor", "at=[-1, 0] reaches past", dict(param="p", shape=[4, 6], at=[-1, 0])),
+        ("along what is not there", "along=[0, 2]: expected", dict(param="p", shape=[4, 6], along=[0, 2])),
+        ("along one twice", "along=[1, 1]: expected", dict(param="p", shape=[4, 6], along=[1, 1])),
+        ("more dimensions", "expected a dimension", dict(param="p", shape=[2, 4, 6])),
+        ("overlap", "p: overlap at=[0, 0]: there begins first", dict(param="p", shape=[4, 6])),
+        ("nothing of it", None, dict(param="p", shape=[4, 6], take=[(4, 4), None])),
+        ("transposed", None, dict(param="p", shape=[6, 4], along=[1, 0], at=[4, 0])),
+    ]
+    sys.path.insert(0, os.path.join(ROOT, "tools"))
+    import weft_manifest  # pylint: disable=import-outside-toplevel
+    for name, words, arguments in rows:
+        tensor = weft_manifest.Manifest().tensor("blocks.0", "bf16", [8, 6])
+        tensor.put("first", [1, 6])
+        try:
+            tensor.put(**arguments)
+            found = None
+        except ValueError as error:
+            found = str(error)
+        check(found is None if words is None else words in (found or ""), name, found)
+    try:
+        tensor.view([8, 7])
+        check(False, "a view of another size")
+    except ValueError as error:
+        check("blocks.0 [8, 6] has no view [8, 7]" in str(error), "a view of another size", error)
+
+
 def case_refused():
     """Of another model, damaged, missing, with a hole; and a rank that has read another file than the others."""
     with Work() as work:
@@ -209,6 +242,7 @@ def case_refused():
             out.write(bytes_[:-9])
         refused(work, "manifest:files=cut-%d.manifest", 2, "cut-0.manifest", "expected")
         dump_of_loom(work)
+        refused(work, "manifest:files=rank_00.safetensors", 2, "rank_00.safetensors: is no manifest: ")
         run_script(work, documents_script().replace('elif part == "w2":', 'elif part == "w2" and rank == 1: pass\n    elif part == "w2":'))
         refused(work, LOOM_JOB, 1, "blocks.0.w2", "infer rank 1")
     with Work() as work:
