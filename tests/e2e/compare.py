@@ -294,6 +294,7 @@ def case_command():
         status, report = compare(a, b)
         first = report["value"][0]
         check(status == 1 and first["name"] == LAYER + "mlp.down_proj.weight" and first["first_index"] == 0, "the element is named", report)
+        check("\ndifferent: 1 of 38 parameters; " in weft("compare", a, b).stdout, "how many differ is told")
         check(compare(a, b, "--max-layers", "1")[0] == 0, "layer 1 is left out")
         c, tensors = copied(work, a, "c")
         with tensors as t:

@@ -379,13 +379,38 @@ static void print_copies(FILE *out, const struct wf_compare *compare)
     print_rest(out, count);
 }
 
+static void print_verdict(FILE *out, const struct wf_compare *compare)
+{
+    uint64_t left_out = 0, skipped = 0, different = 0, all = compare->tensors;
+    for (uint32_t i = 0; i < compare->pair_count; i++) {
+        const struct wf_compare_pair *pair = &compare->pairs[i];
+        bool differs = wf_compare_pair_differs(pair);
+        skipped += pair->skipped;
+        left_out += pair->kind == WF_PAIR_LEFT_OUT;
+        different += differs;
+        all += differs && pair->kind != WF_PAIR_COMPARED; /* absent, of another shape, refused */
+    }
+    if (compare->ok) {
+        fprintf(out, "\nequal: %" PRIu64 " parameters", all);
+    } else if (different > 0) {
+        fprintf(out, "\ndifferent: %" PRIu64 " of %" PRIu64 " parameters", different, all);
+    } else if (all == 0) {
+        fprintf(out, "\nnothing could be compared: 0 parameters");
+    } else {
+        fprintf(out, "\ndifferent, as said above, though %" PRIu64 " parameters are equal", all);
+    }
+    fprintf(out, "; %" PRIu64 " elements compared", compare->elements);
+    if (skipped > 0) {
+        fprintf(out, "; %" PRIu64 " behind --max-layers", skipped);
+    }
+    if (left_out > 0) {
+        fprintf(out, "; %" PRIu64 " that one side has no place for", left_out);
+    }
+    fprintf(out, "\n");
+}
+
 void wf_compare_print(FILE *out, const struct wf_compare *compare)
 {
-    uint64_t left_out = 0, skipped = 0;
-    for (uint32_t i = 0; i < compare->pair_count; i++) {
-        skipped += compare->pairs[i].skipped;
-        left_out += compare->pairs[i].kind == WF_PAIR_LEFT_OUT;
-    }
     for (uint32_t s = 0; s < WF_SIDES; s++) {
         print_side(out, compare, s);
     }
@@ -407,13 +432,5 @@ void wf_compare_print(FILE *out, const struct wf_compare *compare)
     for (uint32_t i = 0; i < compare->diagnosis.count; i++) {
         fprintf(out, "diagnosis     %s\n", compare->diagnosis.items[i]);
     }
-    fprintf(out, "\n%s: %" PRIu64 " parameters, %" PRIu64 " elements compared",
-            compare->ok ? "equal" : "different", compare->tensors, compare->elements);
-    if (skipped > 0) {
-        fprintf(out, "; %" PRIu64 " behind --max-layers", skipped);
-    }
-    if (left_out > 0) {
-        fprintf(out, "; %" PRIu64 " that one side has no place for", left_out);
-    }
-    fprintf(out, "\n");
+    print_verdict(out, compare);
 }
