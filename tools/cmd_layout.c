@@ -480,7 +480,7 @@ int wf_cmd_layout(int argc, char **argv)
         .parser = parse,
         .args_doc =
             "show --model CONFIG --spec SPEC [--rank R]\nshow --manifest FILE\nwrite --model "
-            "CONFIG --spec SPEC --out FILE\ncheck DIR...\ndetect FILE|DIR...",
+            "CONFIG --spec SPEC --out FILE\ncheck DIR...\ndetect FILE|DIR...\nfamily NAME",
         .doc =
             "show: prints the tensors of one rank and what they hold of which parameter. write: "
             "spells out the same in manifests, one for each rank of an engine. check: "
@@ -489,7 +489,7 @@ int wf_cmd_layout(int argc, char **argv)
             "refused. detect: finds family, config and parallel sizes from the names and shapes "
             "of dumps (safetensors files, torch .pt files or lines of name, dtype and shape; each "
             "FILE is a rank, a DIR holds rank_NN files or the shards of one rank), or lists what "
-            "fits alike. family: "
+            "fits alike; exit status 0 if one answer or several fit, 1 if none does. family: "
             "prints a family's table as a family file, from which another can be made.",
     };
     struct arguments arguments = {0};

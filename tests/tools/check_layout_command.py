@@ -11,6 +11,7 @@ REAL = "tests/golden/real/"
 # (arguments, exit status, text that standard output or error must hold)
 ROWS = [
     (["--help"], 0, "check DIR"),
+    (["--help"], 0, "family NAME"),
     ([], 2, "check, detect or family"),
     (["foo"], 2, "foo"),
     (["check"], 2, "folders"),
@@ -29,7 +30,11 @@ ROWS = [
     (["detect", "/nowhere"], 1, "/nowhere"),
     (["detect", REAL + "fsdp2-qwen3-dp2"], 0, "qwen3          fsdp:dtype=f32,dp=2\n"),
     (["detect", REAL + "vllm-qwen3-tp2"], 0, "ambiguous: these"),
+    (["detect", REAL + "vllm-qwen3-tp2"], 0, "qwen3          vllm:dtype=f32,tp=2\n"),
+    (["detect", REAL + "vllm-qwen3-tp2"], 0, "vocab_size may be smaller"),
+    (["detect", REAL + "vllm-qwen3-fp8block-tp2"], 0, "holds fp8 codes and scales"),
     (["detect", REAL + "megatron-qwen3-tp1/rank_00.tsv"], 0, "one dump does not show"),
+    (["detect", REAL + "../models"], 1, "neither rank_00"),
     (["family", "qwen3"], 0, "role: q_norm"),
     (["family", "qwen9"], 2, "this build knows: bailing"),
     (["family"], 2, "one NAME"),

@@ -89,6 +89,53 @@ Test(detect, an_answer_is_a_recipe)
     wf_detected_fini(&detected);
 }
 
+/* Engines that make the very same tensors are several answers: which one runs is what the reader
+ * knows, and the layout does not. */
+Test(detect, engines_that_make_the_same_are_all_answers)
+{
+    static const char *const specs[] = {"vllm:dtype=bf16", "sglang:dtype=bf16"};
+    struct wf_detected detected = {0};
+    detect_text(qwen3, &detected);
+    for (size_t s = 0; s < sizeof specs / sizeof specs[0]; s++) {
+        uint32_t found = 0;
+        for (uint32_t i = 0; i < detected.fit_count; i++) {
+            const struct wf_detect_fit *fit = &detected.fits[i];
+            found += strcmp(fit->family->name, "qwen3") == 0 && strcmp(fit->spec, specs[s]) == 0;
+        }
+        cr_expect_eq(found, 1, "%s", specs[s]);
+    }
+    wf_detected_fini(&detected);
+}
+
+/* vLLM and SGLang pad the vocabulary to a multiple of 64: 128 rows may be fewer, 101 of plain FSDP
+ * may not. */
+Test(detect, rows_that_may_be_padding_are_told)
+{
+    static const struct {
+        const char *name, *folder;
+        bool padded;
+    } rows[] = {{"sharded as they are", "fsdp2-qwen3-dp2", false},
+                {"padded by Megatron", "megatron-qwen3-tp1", true},
+                {"padded by vLLM", "vllm-qwen3-tp2", true}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct wf_detect_files files = {0};
+        struct wf_detected detected = {0};
+        struct wf_error error = {0};
+        char path[256];
+        char *paths[] = {path};
+        snprintf(path, sizeof path, "tests/golden/real/%s", rows[i].folder);
+        cr_assert_eq(wf_detect_read(paths, 1, &files, &error), WF_OK, "%s", error.text);
+        cr_assert_eq(wf_detect(files.dumps, files.count, NULL, &detected, &error), WF_OK);
+        cr_expect_gt(detected.fit_count, 0, "%s", rows[i].name);
+        for (uint32_t f = 0; f < detected.fit_count; f++) {
+            cr_expect_eq(detected.fits[f].padded, rows[i].padded, "%s: %s", rows[i].name,
+                         detected.fits[f].spec);
+        }
+        wf_detected_fini(&detected);
+        wf_detect_files_fini(&files);
+    }
+}
+
 Test(detect, dumps_are_checked)
 {
     static const struct {

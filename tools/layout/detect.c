@@ -35,6 +35,7 @@ struct detector {
     const char *quant;
     uint32_t unlisted[WF_DETECT_FITS_MAX]; /* of each fit */
     struct wf_hash hashes[WF_DETECT_FITS_MAX];
+    const struct wf_engine *engines[WF_DETECT_FITS_MAX];
     uint64_t work;
     uint32_t nearest; /* misfits, or parts that were not made, of what came nearest */
     bool shapes;      /* its names fit */
@@ -219,18 +220,34 @@ static bool format_spec(const struct wf_guess *guess, char out[WF_SPEC_MAX])
     return model != NULL;
 }
 
-/* Another SPEC of the same model that makes the very same layouts is no other answer. */
+/* Another SPEC of the same model and engine that makes the very same layouts is no other answer. Of
+ * another engine it is one: the engine is what the user runs. */
 static bool is_kept(const struct detector *d, const struct wf_guess *guess, const char *config,
                     const struct proof *proof)
 {
     for (uint32_t i = 0; i < d->out->fit_count; i++) {
         const struct wf_detect_fit *fit = &d->out->fits[i];
-        if (fit->family == guess->family && strcmp(fit->config, config) == 0 &&
-            wf_hash_equal(d->hashes[i], proof->hash)) {
+        if (fit->family == guess->family && d->engines[i] == guess->engine &&
+            strcmp(fit->config, config) == 0 && wf_hash_equal(d->hashes[i], proof->hash)) {
             return true;
         }
     }
     return false;
+}
+
+/* Whether one row less shows no different. Trying it is no part of the work that is allowed. */
+static bool is_padded(const struct detector *d, const struct wf_guess *guess)
+{
+    struct wf_guess fewer = *guess;
+    struct proof proof;
+    uint32_t rows = wf_guess_size(guess->family, "V");
+    uint64_t work = WORK_ALL;
+    if (rows == WF_NONE || guess->state[rows] != WF_GUESS_NUMBER || guess->value[rows] < 2) {
+        return false;
+    }
+    fewer.value[rows]--;
+    fewer.work = &work;
+    return ranks_fit(d, &fewer, &proof);
 }
 
 static struct wf_detect_fit *keep_fit(struct detector *d, const struct wf_guess *guess,
@@ -250,8 +267,11 @@ static struct wf_detect_fit *keep_fit(struct detector *d, const struct wf_guess 
         return NULL;
     }
     d->hashes[out->fit_count] = proof->hash;
+    d->engines[out->fit_count] = guess->engine;
     out->fit_count++;
     memcpy(fit->dtype, proof->dtype, sizeof fit->dtype);
+    fit->quant = guess->quant;
+    fit->padded = is_padded(d, guess);
     d->unlisted[out->fit_count - 1] = proof->unlisted;
     for (size_t s = 0; s < guess->family->size_count; s++) {
         const struct wf_family_size *size = &guess->family->sizes[s];

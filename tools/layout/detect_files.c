@@ -121,6 +121,15 @@ static void print_fit(FILE *out, const struct wf_detect_fit *fit)
     if (fit->free[0] != '\0') {
         fprintf(out, "    only the product shows of %s\n", fit->free);
     }
+    if (fit->padded) {
+        fprintf(out, "    vocab_size may be smaller: the last rows may be padding\n");
+    }
+    if (fit->quant != NULL) {
+        fprintf(out,
+                "    holds %s codes and scales: the model's config has a quantization_config with "
+                "quant_method %s\n",
+                fit->quant, fit->quant);
+    }
     if (fit->dtype[0] != '\0') {
         fprintf(out, "    names and shapes fit; types do not: %s\n", fit->dtype);
     }
@@ -165,6 +174,9 @@ struct json_object *wf_detected_to_json(const struct wf_detected *detected)
         json_object_object_add(object, "config", json_tokener_parse(fit->config));
         json_object_object_add(object, "sizes", json_object_new_string(fit->sizes));
         json_object_object_add(object, "free", json_object_new_string(fit->free));
+        json_object_object_add(object, "padded", json_object_new_boolean(fit->padded));
+        json_object_object_add(object, "quant",
+                               fit->quant ? json_object_new_string(fit->quant) : NULL);
         json_object_object_add(object, "dtype", json_object_new_string(fit->dtype));
         for (const char *at = fit->also; *at != '\0';) {
             size_t len = strcspn(at, " ");
