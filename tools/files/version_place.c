@@ -91,6 +91,7 @@ void wf_version_place_name(int place_fd, struct wf_version version, const char *
 {
     char text[WF_VERSION_TEXT];
     struct stat there;
+    WF_ASSERT(name_out != NULL); /* gcc 12 with UBSan's own checks of NULL thinks that it may be */
     wf_version_format(version, text);
     snprintf(name_out, WF_VERSION_NAME_MAX, ".%s%s", text, end);
     for (unsigned i = 1; i <= STUCK_MAX; i++) {
