@@ -35,11 +35,13 @@ void sender_settle(struct wf_sender *sender)
         wf_batch_stop(&sender->digest_batch);
         sender_replicas_stop(sender);
     }
-    if (sender_is_working(sender)) {
+    bool copying = sender->copy_batch.active; /* into tables that a plan makes anew */
+    if (sender_is_working(sender) || (sender->has_next && copying)) {
         return; /* its end comes back here */
     }
     if (sender->has_next) {
         adopt(sender);
+        sender_slots_continue(sender);
     }
     if (!sender->granted || sender->agreed == NULL || sender->closing) {
         return;
@@ -150,15 +152,15 @@ static void step(struct wf_sender *sender, const struct wf_batch *ended)
     }
     if (ended == &sender->copy_batch) {
         sender_slots_copied(sender);
-        return;
+    } else {
+        answer_revokes(sender);
+        sender_slots_continue(sender);
     }
-    answer_revokes(sender);
-    sender_slots_continue(sender);
     if (ended == &sender->prepare_batch) {
         sender_prepare_ended(sender);
     } else if (ended == &sender->digest_batch) {
         sender_digest_ended(sender);
-    } else {
+    } else if (ended == &sender->replicas.batch) {
         sender_replicas_ended(sender);
     }
     sender_settle(sender);

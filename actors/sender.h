@@ -122,7 +122,8 @@ struct wf_sender {
     uint32_t peer_count, looker_count;         /* lookers: of them */
     struct sender_slot slots[SENDER_SLOTS];
 
-    struct wf_agreed *agreed, *next_agreed; /* next: waits until no digest job reads `agreed` */
+    /* next: waits until no job reads `agreed`, or the slots' tables */
+    struct wf_agreed *agreed, *next_agreed;
     bool has_next;
 
     uint32_t revokes;                   /* that wait until no job reads the weights */
@@ -194,7 +195,7 @@ void sender_slots_snapshot(struct wf_sender *sender, struct wf_local_msg *reques
 void sender_slots_copied(struct wf_sender *sender);
 /* Takes back what was offered of the slot. */
 void sender_slots_withdraw(struct wf_sender *sender, struct sender_slot *slot);
-/* A digest ended: a snapshot that waited for it begins. */
+/* A digest ended, or a plan was adopted: a snapshot that waited for it begins. */
 void sender_slots_continue(struct wf_sender *sender);
 
 /* sender.c. Plan, grant or a batch of the round's work changed: adopts a waiting plan, starts or

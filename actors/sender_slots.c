@@ -272,7 +272,8 @@ void sender_slots_continue(struct wf_sender *sender)
 {
     bool read = sender_is_working(sender) && sender->snapshot != NULL &&
                 sender->worked_slot == sender->snapshot->slot;
-    if (sender->snapshot != NULL && !sender->copy_batch.active && !read && !sender->closing) {
+    bool blocked = read || sender->copy_batch.active || sender->has_next || sender->closing;
+    if (sender->snapshot != NULL && !blocked) {
         sender->slots[sender->snapshot->slot].made_of = (struct wf_version){0};
         uint32_t tensors = sender->rank->layout->tensor_count;
         wf_batch_start(&sender->copy_batch, sender->copy_first[tensors], 1);

@@ -1,8 +1,9 @@
 /* test_sender_casts.c - what a plan has a train rank cast once: readers get it from there, the same
- * values as without it; a wrong one is found; its memory lasts.
+ * values as without it; a wrong one is found; its memory lasts; its places wait for a snapshot.
  */
 #include <criterion/criterion.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "actors/sender.h"
 #include "tests/actors/stage.h"
@@ -156,4 +157,77 @@ Test(sender_casts, memory_lasts)
     stage_flip(&stage, &key);
     cr_expect(stage_live_is_right(&stage));
     stage_close(&stage);
+}
+
+/* Holds the only thread of a rank's pool until a byte comes. */
+struct gate {
+    struct wf_job job;
+    int fds[2];
+};
+
+static void wait_for_byte(struct wf_job *job)
+{
+    struct gate *gate = WF_CONTAINER(job, struct gate, job);
+    char byte;
+    WF_ASSERT(read(gate->fds[0], &byte, 1) == 1);
+}
+
+static void close_gate(struct gate *gate, struct stage_rank *rank)
+{
+    *gate = (struct gate){.job = {.done = {.kind = WF_LOCAL_PLAN},
+                                  .owner = wf_sender_actor(rank->rank.sender),
+                                  .work = wait_for_byte,
+                                  .name = "gate"}};
+    cr_assert_eq(pipe(gate->fds), 0);
+    rank->env->ops->job(rank->env, &gate->job);
+}
+
+static void open_gate(struct gate *gate)
+{
+    cr_assert_eq(write(gate->fds[1], "", 1), 1);
+}
+
+/* As the Planner would. NULL: there is no plan any more. */
+static void send_planned(struct stage_rank *rank, struct wf_agreed *agreed)
+{
+    struct wf_local_msg *msg = wf_local_msg_new(WF_LOCAL_PLANNED, NULL);
+    msg->status = agreed != NULL ? WF_OK : WF_AGAIN;
+    msg->agreed = agreed != NULL ? wf_agreed_hold(agreed) : NULL;
+    wf_send(wf_sender_actor(rank->rank.sender), &msg->msg);
+    while (wf_loop_turn(rank->rank.loop)) {
+    }
+}
+
+/* A plan comes while the pool copies: the tables that the copy's jobs read stay where they are. */
+Test(sender_casts, a_plan_waits_for_the_snapshot)
+{
+    struct stage stage;
+    stage_open(&stage, &rows[1].options);
+    stage_plan(&stage);
+    stage_step(&stage, 1);
+    struct wf_round_key key = stage_key(&stage, 1, 1);
+    struct stage_rank *train = stage_train(&stage, 0);
+    struct wf_sender *sender = train->rank.sender;
+    struct wf_agreed *agreed = wf_agreed_hold(sender->agreed);
+    send_planned(train, NULL);
+    cr_assert_eq(sender->cast_count, 0);
+    struct gate gate;
+    close_gate(&gate, train);
+    stage_send(train, wf_sender_actor(sender), WF_LOCAL_SNAPSHOT, &key, 0);
+    send_planned(train, agreed);
+    cr_assert(sender->copy_batch.active);
+    cr_expect_eq(sender->cast_count, 0, "the tables were made anew while jobs read them");
+    open_gate(&gate);
+    struct wf_local_msg *answer = stage_wait(&stage, train, WF_LOCAL_SNAPSHOT_DONE);
+    cr_assert(answer != NULL && answer->status == WF_OK);
+    stage_drop(answer);
+    cr_expect(sender->agreed == agreed && sender->cast_count > 0);
+    wf_agreed_release(agreed);
+    take_snapshots(&stage, &key);
+    stage_transfer(&stage, &key);
+    stage_flip(&stage, &key);
+    cr_expect(stage_live_is_right(&stage));
+    stage_close(&stage);
+    close(gate.fds[0]);
+    close(gate.fds[1]);
 }
