@@ -481,8 +481,9 @@ void wf_server_cut(struct wf_meta_server *server, struct wf_server_engine *engin
  */
 /* OPEN was sent: they pause. */
 void wf_server_pause_members(struct wf_meta_server *server);
-/* A unit whose in_place members are all paused may read; who is late is evicted and named. */
-void wf_server_permit_when_quiesced(struct wf_meta_server *server);
+/* A unit whose in_place members are all paused may read, once the train side's copies are known to
+ * agree (or are not compared); who is late to pause is evicted and named. */
+void wf_server_permit_when_quiesced(struct wf_meta_server *server, bool agreed);
 /* Some unit is not permitted yet: the time to vote has not begun for it. */
 bool wf_server_waits_for_pauses(struct wf_meta_server *server);
 void wf_server_send_permit(struct wf_meta_server *server, struct wf_server_rank *rank);

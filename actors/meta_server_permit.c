@@ -2,7 +2,9 @@
  *
  * What such a rank reads lands in the tensors that it serves from. So OPEN pauses it, and PERMIT
  * comes only when all such members of the unit have answered QUIESCED: until then an abort costs
- * nothing, and no rank of an engine is written to while another still computes. From PERMIT on the
+ * nothing, and no rank of an engine is written to while another still computes. Nor does it come
+ * before the copies of the train side, where they are compared, are known to agree: what differs is
+ * given up, and must not have taken the version that the engine holds. From PERMIT on the
  * server takes the rank for dirty; FLIPPED or ABORTED says what it holds.
  */
 #include "actors/meta_server_internal.h"
@@ -102,7 +104,7 @@ static void evict_late(struct wf_meta_server *server, struct wf_server_engine *e
     wf_server_cut(server, engine);
 }
 
-void wf_server_permit_when_quiesced(struct wf_meta_server *server)
+void wf_server_permit_when_quiesced(struct wf_meta_server *server, bool agreed)
 {
     bool all = true;
     for (uint32_t e = 0; e < server->options.engines; e++) {
@@ -115,7 +117,7 @@ void wf_server_permit_when_quiesced(struct wf_meta_server *server)
     for (uint32_t e = 0; e < server->options.engines; e++) {
         struct wf_server_engine *engine = &server->engines[e];
         bool ready = decided_together(server) ? all : not_quiesced(server, engine) == NULL;
-        if (is_unit(engine) && ready) {
+        if (is_unit(engine) && ready && agreed) {
             permit(server, engine);
         }
     }

@@ -307,23 +307,33 @@ static void cut_broken(struct wf_meta_server *server)
     }
 }
 
+/* The first member that may read and has not voted, or NULL. */
+static const struct wf_server_rank *not_voted(const struct wf_meta_server *server)
+{
+    for (uint32_t i = server->options.train_ranks; i < server->rank_count; i++) {
+        const struct wf_server_rank *rank = &server->ranks[i];
+        if (rank->member && rank->vote == WF_VOTE_NONE && server->engines[rank->engine].permitted) {
+            return rank;
+        }
+    }
+    return NULL;
+}
+
 /* Who has not voted in time is named; what can still be decided alone was decided before. A reader
- * whose time has run out votes no and names whom it waited for: it is heard first. */
+ * whose time has run out votes no and names whom it waited for: it is heard first. The time of a
+ * reader in place begins with its PERMIT, that of what the train side has to say with OPEN. */
 static void cut_late(struct wf_meta_server *server)
 {
     uint64_t margin = server->options.timeouts.round_ns / WF_VOTE_MARGIN_PART;
+    const struct wf_server_rank *silent = wf_server_replicas_awaited(server);
     if (wf_server_now(server) < server->round.deadline_ns + margin ||
-        wf_server_waits_for_pauses(server)) {
+        (wf_server_waits_for_pauses(server) && silent == NULL)) {
         return;
     }
     char version[WF_VERSION_TEXT], limit[WF_DURATION_TEXT];
     wf_version_format(server->round.key.version, version);
     wf_duration_format(server->options.timeouts.round_ns, limit);
-    const struct wf_server_rank *late = NULL, *silent = wf_server_replicas_awaited(server);
-    for (uint32_t i = server->options.train_ranks; i < server->rank_count && late == NULL; i++) {
-        const struct wf_server_rank *rank = &server->ranks[i];
-        late = rank->member && rank->vote == WF_VOTE_NONE ? rank : NULL;
-    }
+    const struct wf_server_rank *late = not_voted(server);
     if (late != NULL || silent != NULL) {
         struct wf_culprit why;
         wf_server_blame(late != NULL ? late : silent, &why, "did not %s version %s within %s",
@@ -384,7 +394,7 @@ void wf_server_opened(struct wf_meta_server *server)
     }
     cut_broken(server);
     cut_superseded(server);
-    wf_server_permit_when_quiesced(server);
+    wf_server_permit_when_quiesced(server, word == WF_REPLICAS_AGREE);
     cut_late(server);
     for (uint32_t e = 0; e < server->options.engines; e++) {
         wf_server_flip_when_quiesced(server, &server->engines[e]);

@@ -282,3 +282,73 @@ Test(meta_replicas, trainers)
     cr_expect_eq(told->round_aborted.again, 0, "another attempt would read the same");
     world_commit(&w, 3);
 }
+
+/* --- in place ------------------------------------------------------------------------------------
+ */
+/* From PERMIT to RESUMED; the round has been opened and the rank paused. */
+static void commit_in_place(struct puppet *rank, struct wf_round_key key)
+{
+    puppet_expect(rank, WF_FRAME_permit);
+    puppet_vote(rank, key, true);
+    puppet_expect(rank, WF_FRAME_decide);
+    puppet_key(rank, WF_FRAME_quiesced, key);
+    puppet_expect(rank, WF_FRAME_flip);
+    puppet_flipped(rank, key);
+    puppet_expect(rank, WF_FRAME_resume);
+    puppet_resumed(rank, key);
+    puppet_expect(world_train(&w), WF_FRAME_released);
+    puppet_key(world_train(&w), WF_FRAME_told, key);
+}
+
+/* The next round's pause; another's OPEN may be repeated before. */
+static struct wf_round_key pause_in_place(struct puppet *rank, struct wf_round_key before)
+{
+    struct wf_round_key key = before;
+    while (wf_round_key_equal(&key, &before)) {
+        key = puppet_open(rank);
+    }
+    puppet_key(rank, WF_FRAME_quiesced, key);
+    return key;
+}
+
+/* The round is given up, for that reason, and the engine serves version 1 on. */
+static void give_up_in_place(struct puppet *rank, struct wf_round_key key, const char *words)
+{
+    uint32_t resumed = puppet_count(rank, WF_FRAME_resume);
+    const struct wf_frame *abort = puppet_expect(rank, WF_FRAME_abort);
+    cr_expect_not_null(strstr(abort->abort.culprit.reason, words), "%s",
+                       abort->abort.culprit.reason);
+    puppet_key(rank, WF_FRAME_aborted, key);
+    cr_expect_eq(puppet_expect(rank, WF_FRAME_resume)->resume.version.step, 1);
+    cr_expect_eq(puppet_count(rank, WF_FRAME_resume), resumed + 1);
+    puppet_resumed(rank, key);
+}
+
+/* What an engine serves is not written over before the train side is known to agree. */
+Test(meta_replicas, trainers_of_engines_in_place)
+{
+    static const enum manner silent[2] = {SILENT}, twice[2] = {TWICE}, alike[2] = {ALIKE, ALIKE};
+    const struct wf_server_options options = {.validate_every = 2};
+    world_open(&w, 1, 1, &options);
+    struct puppet *rank = world_infer(&w, 0);
+    rank->hello.mode = WF_MODE_IN_PLACE;
+    world_start(&w);
+    memset(answered, 0, sizeof answered);
+    puppet_publish(world_train(&w), 1); /* not validated: nobody waits for an answer */
+    struct wf_round_key key = pause_in_place(rank, (struct wf_round_key){0});
+    commit_in_place(rank, key);
+    puppet_publish(world_train(&w), 2);
+    key = pause_in_place(rank, key);
+    answer_all(silent);
+    give_up_in_place(rank, key, "did not say what it holds of version");
+    key = pause_in_place(rank, key); /* the same version, once more */
+    puppet_refuses(rank, WF_FRAME_permit, 500 * PUPPET_MS);
+    answer_all(twice);
+    give_up_in_place(rank, key, "holds two copies that differ");
+    puppet_publish(world_train(&w), 4);
+    key = pause_in_place(rank, key);
+    puppet_refuses(rank, WF_FRAME_permit, 500 * PUPPET_MS);
+    answer_all(alike);
+    puppet_expect(rank, WF_FRAME_permit);
+    cr_expect_eq(puppet_count(rank, WF_FRAME_permit), 2, "of versions 1 and 4");
+}

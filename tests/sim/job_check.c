@@ -101,6 +101,9 @@ static bool is_overtaken(const struct job *job, const struct job_rank *host)
 /* A rank whose weights are no version serves none, and no engine is written to that computes. */
 static bool check_dirty(struct job *job)
 {
+    if (!job_check_unwritten(job)) {
+        return false;
+    }
     for (uint32_t i = JOB_TRAIN; i < JOB_RANKS; i++) {
         const struct job_rank *host = &job->ranks[i];
         if (!host->alive || host->rank == NULL || !host->serving || job->options.skip_quiesce) {

@@ -141,6 +141,8 @@ void job_rank_write(struct job_rank *host, struct wf_version version);
 bool job_is_altered(const struct job_rank *host, uint64_t tensor); /* in what it serves */
 void job_alter(struct job_rank *host, struct wf_version version);
 void job_check_replicas(struct job *job, const struct wf_frame_round_report *report);
+/* False, and the job has failed: an engine in place reads the version in which trainers differ. */
+bool job_check_unwritten(struct job *job);
 
 /* job_server.c */
 void job_server_start(struct job *job);

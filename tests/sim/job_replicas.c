@@ -1,5 +1,6 @@
 /* job_replicas.c - a rank whose copy of the last norm is not the others', and what must be said of
- * it: it is named, of the step it differs in, and a trainer's is served by nobody. */
+ * it: it is named, of the step it differs in, and a trainer's is served by nobody, nor written over
+ * what an engine serves. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +33,25 @@ void job_alter(struct job_rank *host, struct wf_version version)
     uint32_t norm = wf_layout_find(host->layout, norms[host->side], strlen(norms[host->side]));
     WF_ASSERT(norm != UINT32_MAX && host->layout->tensors[norm].dtype == WF_DTYPE_BF16);
     *(uint16_t *)host->tensors[norm].address = job_content(version, 0) ^ 1;
+}
+
+bool job_check_unwritten(struct job *job)
+{
+    for (uint32_t i = JOB_TRAIN; i < JOB_RANKS && job->options.altered == JOB_ALTERED_TRAIN; i++) {
+        const struct job_rank *host = &job->ranks[i];
+        if (!host->alive || host->rank == NULL || !(job->options.in_place >> host->engine & 1)) {
+            continue;
+        }
+        const struct wf_meta_client *client = host->rank->client;
+        if (client->state == WF_RANK_READ && client->round.version.step == JOB_ALTERED_STEP) {
+            job_fail(job,
+                     "step %u, in which trainers differ, is written over what infer rank %u "
+                     "served",
+                     (unsigned)JOB_ALTERED_STEP, host->index);
+            return false;
+        }
+    }
+    return true;
 }
 
 void job_check_replicas(struct job *job, const struct wf_frame_round_report *report)
