@@ -41,7 +41,7 @@ static const struct argp_option options[] = {
      0},
     {"against-live", OPTION_LIVE, "WHERE", 0,
      "B is what ranks of a running job hold now: WHERE is the server's ADDRESS, or JOB.yaml, then "
-     "/engine:N (default: engine 0), /infer:N (one rank) or /train",
+     "/engine:N (default: engine 0), /infer:R (one rank) or /train; numbers are from 0",
      0},
     {"token-file", OPTION_TOKEN, "FILE", 0,
      "with --against-live: the job's token (default as weft status)", 0},

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/address.h"
 #include "tools/files/checkpoint.h"
 #include "tools/run/reach.h"
 #include "tools/run/token_file.h"
@@ -28,6 +29,18 @@ static bool take_number(const char *text, const char *word, uint32_t *number_out
     return true;
 }
 
+/* What stands behind a job, or looks like an ending, can only be meant as one. A path of a socket
+ * has slashes of its own. */
+static bool is_ending(const char *before, const char *end)
+{
+    char address[WF_ADDRESS_MAX];
+    struct wf_server_note note;
+    return strncmp(end, "engine:", 7) == 0 || strncmp(end, "infer:", 6) == 0 ||
+           wf_target_is_file(before) ||
+           (wf_address_complete(before, address, NULL) == WF_OK &&
+            (strncmp(address, "unix:", 5) != 0 || wf_server_note_find(address, NULL, &note)));
+}
+
 /* The end of `where`, if it says which ranks; *where_out is malloc'd. */
 static enum wf_status split(const char *where, char **where_out, struct wf_side_live *side,
                             struct wf_error *error)
@@ -36,21 +49,26 @@ static enum wf_status split(const char *where, char **where_out, struct wf_side_
     if (copy == NULL) {
         return wf_error_set(error, WF_NO_MEMORY, "no memory for an address");
     }
-    bool said = true;
+    enum wf_status status = WF_OK;
+    if (slash != NULL) {
+        *slash = '\0';
+    }
     if (slash != NULL && strcmp(slash + 1, "train") == 0) {
         side->who = WF_LIVE_TRAIN;
     } else if (slash != NULL && take_number(slash + 1, "engine:", &side->number)) {
         side->who = WF_LIVE_ENGINE;
     } else if (slash != NULL && take_number(slash + 1, "infer:", &side->number)) {
         side->who = WF_LIVE_RANK;
-    } else {
-        said = false;
-    }
-    if (said) {
-        *slash = '\0';
+    } else if (slash != NULL && is_ending(copy, slash + 1)) {
+        status = wf_error_set(error, WF_INVALID,
+                              "%s: expected %s with /engine:N, /infer:R (numbers from 0) or /train "
+                              "behind it, or nothing (engine 0); found /%s",
+                              where, copy[0] != '\0' ? copy : "a job", slash + 1);
+    } else if (slash != NULL) {
+        *slash = '/';
     }
     *where_out = copy;
-    return WF_OK;
+    return status;
 }
 
 /* --- the job -----------------------------------------------------------------------------------
@@ -152,10 +170,12 @@ enum wf_status wf_live_session_open(const struct wf_live_request *request,
         status = open_transports(session, error);
     }
     session->side.config = session->config;
+    session->side.config_path = request->model;
     session->side.address = session->target.address;
     if (session->target.file != NULL) {
         session->side.beside = session->target.file->path;
         session->side.model = session->target.file->model;
+        session->side.config_path = request->model != NULL ? request->model : session->side.model;
     }
     return status == WF_OK ? observe(request, session, error) : status;
 }

@@ -10,7 +10,7 @@
 #include "tools/target.h"
 
 struct wf_live_request {
-    const char *where;      /* SERVER or JOB.yaml, then perhaps /train, /engine:N or /infer:N */
+    const char *where;      /* SERVER or JOB.yaml, then perhaps /train, /engine:N or /infer:R */
     const char *token_file; /* or NULL */
     const char *model;      /* a config or a folder, or NULL: the job file's, else side A's */
     uint64_t timeout_ns;

@@ -72,16 +72,21 @@ static enum wf_status find_by_file(const char *path, struct wf_target *target,
     return WF_OK;
 }
 
-enum wf_status wf_target_find(const char *text, struct wf_target *target, struct wf_error *error)
+bool wf_target_is_file(const char *text)
 {
     struct stat info;
+    size_t len = strlen(text);
+    return (len > 5 && strcmp(text + len - 5, ".yaml") == 0) ||
+           (len > 4 && strcmp(text + len - 4, ".yml") == 0) ||
+           (stat(text, &info) == 0 && S_ISREG(info.st_mode));
+}
+
+enum wf_status wf_target_find(const char *text, struct wf_target *target, struct wf_error *error)
+{
     enum wf_status status;
-    size_t len = text != NULL ? strlen(text) : 0;
-    bool named = (len > 5 && strcmp(text + len - 5, ".yaml") == 0) ||
-                 (len > 4 && strcmp(text + len - 4, ".yml") == 0);
     if (text == NULL) {
         status = find_by_note(NULL, target, error);
-    } else if (named || (stat(text, &info) == 0 && S_ISREG(info.st_mode))) {
+    } else if (wf_target_is_file(text)) {
         status = find_by_file(text, target, error);
     } else {
         struct wf_server_note note;

@@ -12,6 +12,8 @@ struct wf_target {
     struct wf_token token;        /* the caller's to fill in (tools/run/token_file.h) */
 };
 
+/* What is taken for a job file: a file, or what is called like one. */
+bool wf_target_is_file(const char *text);
 /* `text`: an address, a job file, or NULL: the server that started last on this host. `target` is
  * zeroed; end with wf_target_fini, also after a failure. INVALID, UNSUPPORTED: it makes no sense;
  * CONNECTION: no server of it runs here; IO. */

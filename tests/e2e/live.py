@@ -178,10 +178,17 @@ def refusals(work, path, folder):
     status, report, text = compare(folder, path, "--token-file", wrong)
     check(status == 1 and report is None and "did not prove" in text, "a wrong token is refused", text)
     status, report, text = compare(folder, path + "/engine:7")
-    check(status == 1 and "has 3 engines and 5 infer ranks" in text, "an engine that is not there is named", text)
+    check(status == 1 and "has no engine 7: its engines are 0 to 2, its infer ranks 0 to 4" in text, "so is engine 7", text)
+    server = compare(folder, path)[1]["b"]["path"].split(" of ")[1].split(",")[0]
+    for end in ("foo", "engine:x", "infer:", "trainer", ""):
+        for job in (path, "localhost:29400", server):
+            status, report, text = compare(folder, f"{job}/{end}")
+            check(status == 2 and f"expected {job} with /engine:N, /infer:R (numbers from 0) or /train" in text and
+                  text.endswith(f"found /{end}\n"), "an ending that is none is no wrong address", text)
     other = os.path.join(MODELS, "tiny-llama.json")
     status, report, text = compare(folder, path, "--model", other)
-    check(status == 1 and "give --model with the config.json of the job" in text, "so is another model", text)
+    check(status == 1 and f"{other} (llama, 4 layers) is not the job's model" in text and
+          "give --model with the config.json of the job" in text, "so is another model", text)
     for arguments in ([folder, folder, "--against-live", path], [folder, "--token-file", wrong], ["--against-live", path]):
         check(weft("compare", *arguments).returncode == 2, f"refused: {arguments}")
 

@@ -111,6 +111,7 @@ enum wf_side_who { WF_LIVE_ENGINE, WF_LIVE_RANK /* of the infer side */, WF_LIVE
 struct wf_side_live {
     struct wf_live *live;
     const struct wf_model *config; /* the job's; borrowed for the call */
+    const char *config_path;       /* where it comes from, for messages; NULL: side A */
     enum wf_side_who who;
     uint32_t number;     /* of the engine or the rank */
     const char *address; /* of the server, for messages */

@@ -25,11 +25,35 @@ static bool is_wanted(const struct wf_side_live *o, const struct wf_el_peer *pee
     }
 }
 
+static void who_text(const struct wf_side_live *o, char text[WHO_TEXT])
+{
+    if (o->who == WF_LIVE_TRAIN) {
+        snprintf(text, WHO_TEXT, "the train side");
+    } else {
+        snprintf(text, WHO_TEXT, "%s %u", o->who == WF_LIVE_RANK ? "infer rank" : "engine",
+                 o->number);
+    }
+}
+
 static int by_rank(const void *a, const void *b)
 {
     const struct wf_el_peer *x = *(const struct wf_el_peer *const *)a,
                             *y = *(const struct wf_el_peer *const *)b;
     return x->rank < y->rank ? -1 : x->rank > y->rank;
+}
+
+static enum wf_status none_of(const struct wf_side_live *o, uint32_t engines, uint32_t ranks,
+                              struct wf_error *error)
+{
+    char who[WHO_TEXT];
+    who_text(o, who);
+    return engines == 0 || o->who == WF_LIVE_TRAIN
+               ? wf_error_set(error, WF_NOT_FOUND, "%s has not joined the job at %s", who,
+                              o->address)
+               : wf_error_set(error, WF_NOT_FOUND,
+                              "the job at %s has no %s: its engines are 0 to %u, its infer ranks 0 "
+                              "to %u",
+                              o->address, who, engines - 1, ranks - 1);
 }
 
 /* In the order of ranks; *list_out is malloc'd. */
@@ -53,8 +77,7 @@ static enum wf_status choose(const struct wf_side_live *o, const struct wf_el_pe
     }
     if (count == 0) {
         free(list);
-        return wf_error_set(error, WF_NOT_FOUND, "the job at %s has %u engines and %u infer ranks",
-                            o->address, engines, ranks);
+        return none_of(o, engines, ranks, error);
     }
     qsort(list, count, sizeof(void *), by_rank);
     *list_out = list;
@@ -94,10 +117,13 @@ static enum wf_status make_model(const struct wf_side_live *o, struct wf_compare
         wf_hash_format(members->groups[i].model, theirs);
         wf_hash_format(side->owned->hash, ours);
         if (!wf_hash_equal(members->groups[i].model, side->owned->hash)) {
-            status = wf_error_set(error, WF_MISMATCH,
-                                  "group %s of the job has model %s, the config here gives %s: "
-                                  "give --model with the config.json of the job, or its job file",
-                                  members->groups[i].name, theirs, ours);
+            status = wf_error_set(
+                error, WF_MISMATCH,
+                "%.200s (%s, %llu layers) is not the job's model: group %s of the job has the one "
+                "with the hash %s, this one has %s; give --model with the config.json of the job, "
+                "or its job file",
+                o->config_path != NULL ? o->config_path : "A", side->owned->model_type,
+                (unsigned long long)side->owned->layers, members->groups[i].name, theirs, ours);
         }
     }
     free(recipes);
@@ -266,12 +292,7 @@ static void name_side(const struct wf_side_live *o, struct wf_compare_side *side
 {
     char text[WF_VERSION_TEXT], who[WHO_TEXT], *path = NULL;
     wf_version_format(side->version, text);
-    if (o->who == WF_LIVE_TRAIN) {
-        snprintf(who, sizeof who, "the train side");
-    } else {
-        snprintf(who, sizeof who, "%s %u", o->who == WF_LIVE_RANK ? "infer rank" : "engine",
-                 o->number);
-    }
+    who_text(o, who);
     if (asprintf(&path, "%s of %s, version %s", who, o->address, text) >= 0) {
         free(side->path);
         side->path = path;
