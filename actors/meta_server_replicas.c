@@ -298,8 +298,9 @@ static void name(struct wf_meta_server *server)
     wf_server_rank_text(r->pair[0].rank, other, sizeof other);
     snprintf(agree, sizeof agree, "; %" PRIu32 " of the %" PRIu32 " ranks that hold it are alike",
              r->alike, r->holders);
-    wf_server_blame(r->pair[1].rank, &why, "holds other bytes of %.190s than %.90s%s",
-                    object[0] != '\0' ? object : "what both hold alike", other,
+    wf_server_blame(r->pair[1].rank, &why, "holds other bytes of %.190s%s than %.90s%s",
+                    object[0] != '\0' ? object : "what both hold alike",
+                    object[0] != '\0' ? "," : "", other,
                     2 * r->alike > r->holders ? agree : "; which of them is wrong is not known");
     snprintf(why.object, sizeof why.object, "%s", object);
     finish(server, &why);

@@ -468,10 +468,9 @@ static uint64_t chunk_elements(const struct found *found, uint64_t chunk)
     return left < each ? left : each;
 }
 
-/* "NAME, elements A..B, in TENSOR": of a chunk, or of `count` elements of it. */
-static void describe(const struct wf_model *model, const struct wf_layout *own,
-                     const struct found *found, uint64_t chunk, struct wf_copy_part part,
-                     char *text, size_t bytes)
+/* "NAME, elements A..B": of a chunk, or of `count` elements of it. */
+static void describe(const struct wf_model *model, const struct found *found, uint64_t chunk,
+                     struct wf_copy_part part, char *text, size_t bytes)
 {
     uint64_t begin = chunk * (WF_DIGEST_CHUNK_BYTES / wf_dtype_bytes(found->as_dtype));
     uint64_t first = element_at(&found->box, begin + part.first);
@@ -482,8 +481,7 @@ static void describe(const struct wf_model *model, const struct wf_layout *own,
         snprintf(elements, sizeof elements, "elements %" PRIu64 "..%" PRIu64, first,
                  element_at(&found->box, begin + part.first + part.count - 1));
     }
-    snprintf(text, bytes, "%s, %s, in %s", model->params[found->param].name, elements,
-             own->tensors[found->tensor].name);
+    snprintf(text, bytes, "%s, %s", model->params[found->param].name, elements);
 }
 
 /* The box of a chunk of a group, and its number within the box; NULL: there is none. */
@@ -545,7 +543,12 @@ void wf_replicas_describe(const struct wf_replicas *replicas, const struct wf_mo
     const struct found *found = find_part(replicas, &part, &chunk, &elements);
     text[0] = '\0';
     if (found != NULL) {
-        describe(model, own, found, chunk, elements, text, bytes);
+        const char *tensor = own->tensors[found->tensor].name;
+        describe(model, found, chunk, elements, text, bytes);
+        size_t used = strlen(text);
+        if (strcmp(tensor, model->params[found->param].name) != 0) {
+            snprintf(text + used, bytes - used, ", in %s", tensor);
+        }
     }
 }
 
@@ -560,9 +563,10 @@ bool wf_replicas_own_differ(const struct wf_replicas *replicas, const struct wf_
         if (second->chunks[i] != first->chunks[first->first_chunk[of] + chunk]) {
             const struct found *found = &replicas->firsts[of];
             const struct wf_copy_part all = {0, chunk_elements(found, chunk)};
-            describe(model, own, found, chunk, all, text, bytes);
+            describe(model, found, chunk, all, text, bytes);
             size_t used = strlen(text);
-            snprintf(text + used, bytes - used, " and in %s",
+            snprintf(text + used, bytes - used, ", in %s and in %s",
+                     own->tensors[found->tensor].name,
                      own->tensors[replicas->seconds[box].tensor].name);
             return true;
         }

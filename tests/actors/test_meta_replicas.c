@@ -162,7 +162,7 @@ static const struct row {
      5,
      1,
      0,
-     "holds other bytes of " OBJECT " than infer rank 1 "},
+     "holds other bytes of " OBJECT ", than infer rank 1 "},
     {"the last of four",
      {ALIKE, ALIKE, ALIKE, ALIKE, ODD},
      5,

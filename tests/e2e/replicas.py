@@ -68,7 +68,7 @@ def case_engines():
     with Work() as work:
         two = dict(train="megatron:tp=2", infer="vllm:tp=2,engines=2", versions=3)
         status, report, text = altered(work, "infer:2,2,model.layers.1.mlp.down_proj.weight,400", **two)
-        version = found(report, "infer", 2, "model.layers.1.mlp.down_proj.weight, element 392,", "than infer rank 0 ")
+        version = found(report, "infer", 2, "of model.layers.1.mlp.down_proj.weight, element 392, than infer rank 0 ")
         check(status == 1 and version and version["state"] == "committed" and version["replicas_different"] == 1,
               "an engine's copy is named", text[-2000:])
         check(report["versions"][2]["replicas_different"] == 0, "the next version is written over it", report["versions"])
