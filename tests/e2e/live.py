@@ -166,6 +166,8 @@ def differences(work, job, path, folder):
     status, report, text = compare(folder, path)
     check(status == 1 and sum(v["different"] for v in report["value"]) == 1, "one bit in a rank's memory is found", text or report)
     equal(folder, path + "/engine:1", "the other engine")
+    check(compare(folder, path + "/infer:1")[0] == 1, "the rank itself differs")
+    equal(folder, path + "/infer:0", "the other rank of its engine")
     undo()
     equal(folder, path, "with the bit as it was, engine 0")
 
