@@ -44,6 +44,7 @@ def case_trainers():
         status, report, text = altered(work, None, **dp)
         check(status == 0 and all(v["replicas_checked"] == 10 and v["replicas_different"] == 0
                                   for v in report["versions"]), "copies are alike", text[-2000:])
+        check("\ncopies   of 10 ranks compared with each other in 3 rounds, all alike\n" in text, "ranks are counted once", text[-2000:])
         for name, extra in (("hold", ""), ("snapshot", ", publish: snapshot")):
             # In pipeline stage 1, data-parallel copy 1: only rank 4 has the same.
             status, report, text = altered(work, "train:6,2,decoder.layers.0.mlp.linear_fc2.weight,5000",
@@ -71,6 +72,7 @@ def case_engines():
         version = found(report, "infer", 2, "of model.layers.1.mlp.down_proj.weight, element 392, than infer rank 0 ")
         check(status == 1 and version and version["state"] == "committed" and version["replicas_different"] == 1,
               "an engine's copy is named", text[-2000:])
+        check("ranks compared with each other in 3 rounds, different in 1 of them, on 1 of the ranks at most\n" in text, "and counted", text[-2000:])
         check(report["versions"][2]["replicas_different"] == 0, "the next version is written over it", report["versions"])
     with Work(QWEN3_MOE) as work:
         redundant = dict(train="megatron:tp=2,ep=2,etp=1", infer="sglang:tp=2,ep=2,redundant=8", versions=2)

@@ -116,9 +116,41 @@ static bool print_checks(const struct wf_report *report, FILE *out)
     return all;
 }
 
+/* Each round compares the same ranks again. */
+static void print_copies(const struct wf_report *report, FILE *out)
+{
+    uint64_t least = UINT64_MAX, most = 0, rounds = 0, different = 0, differing = 0;
+    for (uint32_t i = 0; i < report->round_count; i++) {
+        const struct wf_frame_round_report *frame = &report->rounds[i].frame;
+        if (frame->replicas_checked > 0) {
+            least = frame->replicas_checked < least ? frame->replicas_checked : least;
+            most = frame->replicas_checked > most ? frame->replicas_checked : most;
+            different =
+                frame->replicas_different > different ? frame->replicas_different : different;
+            differing += frame->replicas_different > 0;
+            rounds++;
+        }
+    }
+    if (rounds == 0) {
+        return;
+    }
+    fprintf(out, "copies   of ");
+    if (least < most) {
+        fprintf(out, "%llu to ", (unsigned long long)least);
+    }
+    fprintf(out, "%llu ranks compared with each other in %llu round%s, ", (unsigned long long)most,
+            (unsigned long long)rounds, rounds == 1 ? "" : "s");
+    if (differing == 0) {
+        fprintf(out, "all alike\n");
+    } else {
+        fprintf(out, "different in %llu of them, on %llu of the ranks at most\n",
+                (unsigned long long)differing, (unsigned long long)different);
+    }
+}
+
 void wf_report_print(const struct wf_report *report, FILE *out)
 {
-    uint64_t checked = 0, wrong = 0, torn = 0, reads = 0, copies = 0, different = 0;
+    uint64_t checked = 0, wrong = 0, torn = 0, reads = 0;
     fputc('\n', out);
     if (report->have_plan) {
         print_plan(report, out);
@@ -133,8 +165,6 @@ void wf_report_print(const struct wf_report *report, FILE *out)
             "ms", "ms");
     for (uint32_t i = 0; i < report->round_count; i++) {
         print_round(&report->rounds[i], out);
-        copies += report->rounds[i].frame.replicas_checked;
-        different += report->rounds[i].frame.replicas_different;
     }
     for (uint32_t i = 0; i < report->account_count; i++) {
         checked += report->accounts[i].elements_checked;
@@ -149,15 +179,7 @@ void wf_report_print(const struct wf_report *report, FILE *out)
             "inference, %llu torn\n",
             (unsigned long long)checked, (unsigned long long)wrong, (unsigned long long)reads,
             (unsigned long long)torn);
-    if (copies > 0) {
-        fprintf(out, "copies   of %llu ranks compared with each other, %llu different\n",
-                (unsigned long long)copies, (unsigned long long)different);
-    }
-    for (uint32_t i = 0; i < report->lacks_count; i++) {
-        char text[WF_MANIFEST_LACKS_TEXT];
-        wf_manifest_lacks_format(&report->lacks[i], text);
-        fprintf(out, "beware   %s\n", text);
-    }
+    print_copies(report, out);
     bool beware = !print_checks(report, out);
     if (report->train_own_peak > 0) {
         fprintf(out, "memory   largest trainer rank %.1f MB, largest inference rank %.1f MB\n",
