@@ -159,30 +159,29 @@ static uint32_t intern(struct wf_build *build, const struct wf_nest *nest)
     return layout->form_count++;
 }
 
-void wf_build_form(struct wf_build *build, const struct wf_nest *nest)
+uint32_t wf_build_form(struct wf_build *build, const struct wf_nest *nest)
 {
     struct wf_nest normal = *nest;
     uint64_t elements = 0;
     wf_nest_normalise(&normal);
-    if (!build->failed && !wf_nest_is_run(&normal, &elements)) {
-        intern(build, &normal);
+    return build->failed || wf_nest_is_run(&normal, &elements) ? 0 : intern(build, &normal);
+}
+
+/* piece.tensor and piece.form are set. */
+static void add_formed(struct wf_build *build, struct wf_piece piece, const struct wf_nest *nest)
+{
+    if (MAKE_ROOM(build, piece, pieces)) {
+        piece.tensor_offset = nest->tensor_offset;
+        piece.count = wf_nest_elements(nest);
+        build->layout->pieces[build->layout->piece_count++] = piece;
     }
 }
 
 /* piece.tensor is set. */
 static void add_piece(struct wf_build *build, struct wf_piece piece, const struct wf_nest *nest)
 {
-    if (!MAKE_ROOM(build, piece, pieces)) {
-        return;
-    }
-    struct wf_nest normal = *nest;
-    wf_nest_normalise(&normal);
-    piece.tensor_offset = nest->tensor_offset;
-    piece.count = wf_nest_elements(nest);
-    if (!wf_nest_is_run(&normal, &piece.count)) {
-        piece.form = intern(build, &normal);
-    }
-    build->layout->pieces[build->layout->piece_count++] = piece;
+    piece.form = wf_build_form(build, nest);
+    add_formed(build, piece, nest);
 }
 
 static uint32_t newest(const struct wf_build *build)
@@ -216,6 +215,18 @@ void wf_build_fill(struct wf_build *build, const struct wf_nest *nest, uint8_t b
 {
     struct wf_piece piece = {.tensor = newest(build), .kind = WF_PIECE_FILL, .value_rule = byte};
     add_piece(build, piece, nest);
+}
+
+void wf_build_formed(struct wf_build *build, const struct wf_piece *like,
+                     const struct wf_nest *nest)
+{
+    struct wf_piece piece = {.param = like->param,
+                             .tensor = newest(build),
+                             .param_first = like->kind == WF_PIECE_FILL ? 0 : nest->param_first,
+                             .form = like->form,
+                             .kind = like->kind,
+                             .value_rule = like->value_rule};
+    add_formed(build, piece, nest);
 }
 
 static int compare_pieces(const void *left, const void *right)

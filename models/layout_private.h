@@ -34,8 +34,9 @@ void wf_build_tensor(struct wf_build *build, const char *name, enum wf_dtype dty
 /* Dimensions of the newest tensor by falling stride, where memory does not follow its shape. */
 void wf_build_order(struct wf_build *build, const uint32_t *order);
 void wf_build_alias(struct wf_build *build, const char *name, uint32_t tensor);
-/* A form before any piece has it, unless it is a run: their order counts for the hash. */
-void wf_build_form(struct wf_build *build, const struct wf_nest *nest);
+/* A form before any piece has it, unless it is a run (0): their order counts for the hash. Gives
+ * its index. Compares it with all that are there, as do the functions below that add a piece. */
+uint32_t wf_build_form(struct wf_build *build, const struct wf_nest *nest);
 /* A piece of the newest tensor. */
 void wf_build_piece(struct wf_build *build, uint32_t param, const struct wf_nest *nest,
                     enum wf_value_rule value);
@@ -46,6 +47,11 @@ void wf_build_part(struct wf_build *build, const struct wf_piece *of, const stru
                    enum wf_piece_kind kind);
 /* A fill of the newest tensor with one byte; `nest` has its box on the tensor side. */
 void wf_build_fill(struct wf_build *build, const struct wf_nest *nest, uint8_t byte);
+/* A piece of the newest tensor with the parameter, kind, value rule and form of `like`; the form is
+ * believed to be what wf_build_form gave for such a nest. For many forms that others chose: a piece
+ * costs the same with any number of them. */
+void wf_build_formed(struct wf_build *build, const struct wf_piece *like,
+                     const struct wf_nest *nest);
 /* Sorts, hashes and gives the layout, or frees everything and says why not: INVALID where one name
  * was given twice. `status` other than OK is the caller's own failure: frees and returns it. */
 enum wf_status wf_build_end(struct wf_build *build, enum wf_status status,

@@ -9,6 +9,7 @@
 
 struct piece {
     struct wf_nest nest;
+    uint32_t form; /* index into r->forms */
     bool fill;
     uint32_t param; /* index into r->params */
     uint64_t value;
@@ -16,11 +17,11 @@ struct piece {
 
 static enum wf_status take_piece(struct wf_manifest_reader *r, struct piece *piece)
 {
-    uint32_t parts = 0, form = 0;
+    uint32_t parts = 0;
     int64_t param = 0;
     uint64_t tail[3] = {0};
     enum wf_status status = wf_manifest_take_list(r, 1, 5, &parts);
-    status = status == WF_OK ? wf_manifest_take_index(r, r->form_count, &form) : status;
+    status = status == WF_OK ? wf_manifest_take_index(r, r->form_count, &piece->form) : status;
     piece->fill = status == WF_OK && parts > 1 && wf_manifest_take_nil(r);
     if (status == WF_OK && parts > 1 && !piece->fill) {
         status = wf_manifest_take_signed(r, &param);
@@ -41,11 +42,22 @@ static enum wf_status take_piece(struct wf_manifest_reader *r, struct piece *pie
         piece->param = (uint32_t)number;
         r->next_param = piece->param + 1;
     }
-    piece->nest = r->forms[form];
+    piece->nest = r->forms[piece->form];
     piece->nest.tensor_offset = tail[0];
     piece->nest.param_first = tail[1];
     piece->value = tail[2];
     return WF_OK;
+}
+
+static void build_piece(struct wf_manifest_reader *r, const struct piece *piece)
+{
+    struct wf_piece like = {
+        .form = r->built[piece->form], .kind = WF_PIECE_FILL, .value_rule = (uint16_t)piece->value};
+    if (!piece->fill) {
+        like.kind = WF_PIECE_DATA;
+        like.param = r->params[piece->param];
+    }
+    wf_build_formed(&r->build, &like, &piece->nest);
 }
 
 /* A piece fits its tensor and its parameter, behind the one before it (the first: after nothing).
@@ -104,11 +116,8 @@ static enum wf_status take_pieces(struct wf_manifest_reader *r, const struct wf_
             }
         }
         before = piece.nest.tensor_offset;
-        if (status == WF_OK && piece.fill) {
-            wf_build_fill(&r->build, &piece.nest, (uint8_t)piece.value);
-        } else if (status == WF_OK) {
-            wf_build_piece(&r->build, r->params[piece.param], &piece.nest,
-                           (enum wf_value_rule)piece.value);
+        if (status == WF_OK) {
+            build_piece(r, &piece);
         }
     }
     return status;
@@ -272,6 +281,7 @@ enum wf_status wf_manifest_read(const uint8_t *bytes, size_t len, const struct w
     free(r->params);
     free(r->types);
     free(r->forms);
+    free(r->built);
     free(r);
     return status;
 }

@@ -30,6 +30,7 @@ struct wf_manifest_reader {
     uint32_t *params; /* the model's, or the manifest's own */
     struct wf_manifest_type *types;
     struct wf_nest *forms; /* from element and byte 0 on */
+    uint32_t *built;       /* by form: the layout's */
     uint32_t word_count, param_count, type_count, form_count;
     uint32_t piece_count, next_param;
     uint32_t before[WF_MANIFEST_NAME_WORDS_MAX], before_count;

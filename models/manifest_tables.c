@@ -221,13 +221,15 @@ enum wf_status wf_manifest_take_forms(struct wf_manifest_reader *r)
     r->index = 0;
     enum wf_status status = wf_manifest_take_list(r, 0, WF_MANIFEST_FORMS_MAX, &r->form_count);
     r->forms = status == WF_OK ? calloc(r->form_count + 1, sizeof *r->forms) : NULL;
-    if (status == WF_OK && r->forms == NULL) {
+    r->built = status == WF_OK ? calloc(r->form_count + 1, sizeof *r->built) : NULL;
+    if (status == WF_OK && (r->forms == NULL || r->built == NULL)) {
         status = wf_error_set(r->error, WF_NO_MEMORY, "no memory for a manifest");
     }
     for (; r->index < r->form_count && status == WF_OK; r->index++) {
         status = take_form(r, &r->forms[r->index]);
         if (status == WF_OK) {
-            wf_build_form(&r->build, &r->forms[r->index]); /* in this order: the hash counts it */
+            /* In this order: the hash counts it. */
+            r->built[r->index] = wf_build_form(&r->build, &r->forms[r->index]);
         }
     }
     return status;
