@@ -520,6 +520,9 @@ void wf_server_replicas_begin(struct wf_meta_server *server, enum wf_side side);
 enum wf_replicas_word { WF_REPLICAS_WAIT, WF_REPLICAS_AGREE, WF_REPLICAS_DIFFER };
 /* What is known of that by now. Where they differ the round has its culprit. */
 enum wf_replicas_word wf_server_replicas_word(struct wf_meta_server *server);
+/* Nobody is waited for any more: what was said by now is compared, and what differs is told without
+ * the element. True: something does. */
+bool wf_server_replicas_late(struct wf_meta_server *server);
 /* All serve the version: begins, and is true when nothing is left to wait for. */
 bool wf_server_replicas_closed(struct wf_meta_server *server);
 void wf_server_on_replicas(struct wf_meta_server *server, struct wf_server_rank *rank,

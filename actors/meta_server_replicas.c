@@ -218,6 +218,9 @@ static void compare_group(struct wf_meta_server *server, const struct entry *ent
         r->group = entries[first].group;
         r->pair[0].rank = &server->ranks[entries[best].rank];
         r->pair[1].rank = &server->ranks[entries[odd].rank];
+        for (int i = 0; i < 2; i++) {
+            r->pair[i].incarnation = r->pair[i].rank->incarnation;
+        }
         r->high = entries[first].chunks;
         r->holders = (uint32_t)(end - first);
         r->alike = (uint32_t)best_count;
@@ -284,7 +287,6 @@ static void compare_all(struct wf_meta_server *server)
         return;
     }
     r->stage = r->pair[0].rank != NULL ? WF_REPLICAS_SEARCH : WF_REPLICAS_DONE;
-    ask_all(server);
 }
 
 /* --- naming -------------------------------------------------------------------------------------
@@ -306,6 +308,14 @@ static void name(struct wf_meta_server *server)
     finish(server, &why);
 }
 
+/* In which element is not known. */
+static void name_without_place(struct wf_meta_server *server)
+{
+    struct wf_server_replicas *r = &server->replicas;
+    r->pair[0].object[0] = r->pair[1].object[0] = '\0';
+    name(server);
+}
+
 static bool is_gone(const struct wf_meta_server *server, const struct wf_server_copy *copy)
 {
     return !takes_part(server, copy->rank) || copy->incarnation != copy->rank->incarnation ||
@@ -317,8 +327,7 @@ static void search(struct wf_meta_server *server)
     struct wf_server_replicas *r = &server->replicas;
     while (r->stage == WF_REPLICAS_SEARCH) {
         if (is_gone(server, &r->pair[0]) || is_gone(server, &r->pair[1])) {
-            r->pair[0].object[0] = r->pair[1].object[0] = '\0'; /* where is not known */
-            name(server);
+            name_without_place(server);
             return;
         }
         if (!r->pair[0].said || !r->pair[1].said) {
@@ -346,9 +355,7 @@ static void advance(struct wf_meta_server *server)
     struct wf_server_replicas *r = &server->replicas;
     if (r->stage == WF_REPLICAS_SUMS && wf_server_replicas_awaited(server) == NULL) {
         compare_all(server);
-        for (int i = 0; i < 2 && r->pair[i].rank != NULL; i++) {
-            r->pair[i].incarnation = r->pair[i].rank->incarnation;
-        }
+        ask_all(server);
     }
     search(server);
 }
@@ -363,6 +370,18 @@ enum wf_replicas_word wf_server_replicas_word(struct wf_meta_server *server)
         return WF_REPLICAS_WAIT;
     }
     return r->differ ? WF_REPLICAS_DIFFER : WF_REPLICAS_AGREE;
+}
+
+bool wf_server_replicas_late(struct wf_meta_server *server)
+{
+    struct wf_server_replicas *r = &server->replicas;
+    if (r->stage == WF_REPLICAS_SUMS) {
+        compare_all(server);
+    }
+    if (r->stage == WF_REPLICAS_SEARCH) {
+        name_without_place(server);
+    }
+    return r->differ;
 }
 
 bool wf_server_replicas_closed(struct wf_meta_server *server)

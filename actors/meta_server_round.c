@@ -250,6 +250,13 @@ static void cut_rest(struct wf_meta_server *server)
     }
 }
 
+/* Train ranks differ: another attempt would read the same. */
+static void withdraw(struct wf_meta_server *server)
+{
+    server->round.withdrawn = true;
+    cut_rest(server);
+}
+
 void wf_server_cut(struct wf_meta_server *server, struct wf_server_engine *engine)
 {
     if (decides_alone(server)) {
@@ -330,6 +337,10 @@ static void cut_late(struct wf_meta_server *server)
         (wf_server_waits_for_pauses(server) && silent == NULL)) {
         return;
     }
+    if (silent != NULL && wf_server_replicas_late(server)) {
+        withdraw(server);
+        return;
+    }
     char version[WF_VERSION_TEXT], limit[WF_DURATION_TEXT];
     wf_version_format(server->round.key.version, version);
     wf_duration_format(server->options.timeouts.round_ns, limit);
@@ -384,8 +395,7 @@ void wf_server_opened(struct wf_meta_server *server)
 {
     enum wf_replicas_word word = wf_server_replicas_word(server);
     if (word == WF_REPLICAS_DIFFER) {
-        server->round.withdrawn = true; /* another attempt would read the same */
-        cut_rest(server);
+        withdraw(server);
     } else if (word == WF_REPLICAS_AGREE) {
         decide(server, clean_units(server));
     }

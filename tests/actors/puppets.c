@@ -221,7 +221,7 @@ void world_open(struct world *world, uint32_t engines, uint32_t per_engine,
     }
     o.job = "world";
     o.listen = "server";
-    o.train_ranks = 1;
+    o.train_ranks = o.train_ranks > 0 ? o.train_ranks : 1;
     o.infer_ranks = engines * per_engine;
     o.engines = engines;
     o.engine_of = engine_of;
@@ -234,6 +234,9 @@ void world_open(struct world *world, uint32_t engines, uint32_t per_engine,
     new_puppet(world, WF_TRAIN, 0, 0);
     for (uint32_t i = 0; i < engines * per_engine; i++) {
         new_puppet(world, WF_INFER, i, engine_of[i]);
+    }
+    for (uint32_t i = 1; i < o.train_ranks; i++) {
+        new_puppet(world, WF_TRAIN, i, 0);
     }
 }
 
@@ -250,6 +253,11 @@ void world_run(struct world *world, uint64_t ns)
 struct puppet *world_train(struct world *world)
 {
     return &world->puppets[0];
+}
+
+struct puppet *world_trainer(struct world *world, uint32_t rank)
+{
+    return &world->puppets[rank == 0 ? 0 : world->infer_ranks + rank];
 }
 
 struct puppet *world_infer(struct world *world, uint32_t rank)

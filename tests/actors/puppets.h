@@ -39,7 +39,7 @@ struct world {
     struct wf_loop *server_loop, *loop;
     struct wf_meta_server *server;
     char address[WF_ADDRESS_MAX];
-    struct puppet puppets[PUPPETS_MAX]; /* train ranks, then infer ranks, then guests */
+    struct puppet puppets[PUPPETS_MAX]; /* train rank 0, infer ranks, other train ranks, guests */
     uint32_t puppet_count, infer_ranks;
     bool ended;
     struct wf_error why;
@@ -50,8 +50,8 @@ struct world {
     bool fails;
 };
 
-/* 1 train rank, `engines` engines of `per_engine` ranks. `options` may be NULL; its counts and
- * callbacks are filled in. */
+/* `engines` engines of `per_engine` ranks. `options` may be NULL; its counts and callbacks are
+ * filled in, but for train_ranks if it is not 0 (1 train rank then). */
 void world_open(struct world *world, uint32_t engines, uint32_t per_engine,
                 const struct wf_server_options *options);
 void world_close(struct world *world);
@@ -60,6 +60,7 @@ void world_run(struct world *world, uint64_t ns);
 void world_start(struct world *world);
 
 struct puppet *world_train(struct world *world);
+struct puppet *world_trainer(struct world *world, uint32_t rank); /* of several */
 struct puppet *world_infer(struct world *world, uint32_t rank);
 /* Another process: an observer, or a second one with the identity of `like`. */
 struct puppet *world_guest(struct world *world, const struct puppet *like);

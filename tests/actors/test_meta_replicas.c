@@ -283,6 +283,79 @@ Test(meta_replicas, trainers)
     world_commit(&w, 3);
 }
 
+enum { TRAINERS = 3 };
+
+static const struct {
+    const char *name;
+    enum manner manners[TRAINERS];
+    bool searched; /* all answer; else only to the first request */
+    const char *words;
+    uint64_t again;
+} late_rows[] = {
+    {"two differ and do not say where",
+     {ALIKE, ALIKE, ODD},
+     false,
+     "holds other bytes of what both hold alike than train rank 0 (host here); 2 of the 3",
+     0},
+    {"two differ and one says nothing at all",
+     {ALIKE, ODD, SILENT},
+     true,
+     "holds other bytes of what both hold alike than train rank 0 (host here); which",
+     0},
+    {"two are alike and one says nothing at all",
+     {ALIKE, ALIKE, SILENT},
+     true,
+     "did not say what it holds of version",
+     1},
+};
+
+static void answer_trainers(const enum manner *manners, bool all)
+{
+    for (uint32_t t = 0; t < TRAINERS; t++) {
+        struct puppet *rank = world_trainer(&w, t);
+        for (; answered[t] < rank->frame_count; answered[t]++) {
+            const struct wf_frame *frame = &rank->frames[answered[t]];
+            if (frame->type == WF_FRAME_replicas_request && manners[t] != SILENT &&
+                (all || frame->replicas_request.count == 0)) {
+                answer(rank, &frame->replicas_request, manners[t]);
+            }
+        }
+    }
+}
+
+/* What is known at the deadline counts: a difference is no lateness, and is not tried again. */
+Test(meta_replicas, trainers_at_the_deadline)
+{
+    const struct wf_server_options options = {.validate_every = 2, .train_ranks = TRAINERS};
+    for (size_t i = 0; i < sizeof late_rows / sizeof late_rows[0]; i++) {
+        const char *name = late_rows[i].name;
+        world_open(&w, 1, 1, &options);
+        world_start(&w);
+        memset(answered, 0, sizeof answered);
+        for (uint32_t t = 1; t < TRAINERS; t++) {
+            puppet_expect(world_trainer(&w, t), WF_FRAME_generation);
+        }
+        for (uint32_t t = 0; t < TRAINERS; t++) {
+            puppet_publish(world_trainer(&w, t), 2);
+        }
+        struct puppet *reader = world_infer(&w, 0);
+        struct wf_round_key key = puppet_open(reader);
+        puppet_vote(reader, key, true);
+        while (puppet_count(reader, WF_FRAME_abort) == 0) {
+            answer_trainers(late_rows[i].manners, late_rows[i].searched);
+            world_run(&w, 10 * PUPPET_MS);
+        }
+        const struct wf_frame *abort = puppet_expect(reader, WF_FRAME_abort);
+        cr_expect_not_null(strstr(abort->abort.culprit.reason, late_rows[i].words), "%s: %s", name,
+                           abort->abort.culprit.reason);
+        puppet_key(reader, WF_FRAME_aborted, key);
+        const struct wf_frame *told = puppet_expect(world_train(&w), WF_FRAME_round_aborted);
+        cr_expect_eq(told->round_aborted.again, late_rows[i].again, "%s", name);
+        world_close(&w);
+    }
+    start(1);
+}
+
 /* --- in place ------------------------------------------------------------------------------------
  */
 /* From PERMIT to RESUMED; the round has been opened and the rank paused. */
