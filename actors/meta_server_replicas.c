@@ -384,6 +384,25 @@ bool wf_server_replicas_late(struct wf_meta_server *server)
     return r->differ;
 }
 
+static void tell_silent(const struct wf_meta_server *server, uint64_t limit_ns)
+{
+    char who[WF_CULPRIT_TEXT], more[32] = "", version[WF_VERSION_TEXT], limit[WF_DURATION_TEXT];
+    uint32_t silent = 0;
+    for (uint32_t i = 0; i < server->rank_count; i++) {
+        silent += is_awaited(server, &server->ranks[i]);
+    }
+    wf_server_rank_text(wf_server_replicas_awaited(server), who, sizeof who);
+    wf_version_format(server->replicas.key.version, version);
+    wf_duration_format(limit_ns, limit);
+    if (silent > 1) {
+        snprintf(more, sizeof more, " and %" PRIu32 " more", silent - 1);
+    }
+    wf_log(wf_loop_log(server->loop), WF_LOG_WARN,
+           "version %s: %.200s%s did not say within %s what others hold too: what is known without "
+           "that is compared; look at that rank's log for why, or raise timeouts.round",
+           version, who, more, limit);
+}
+
 bool wf_server_replicas_closed(struct wf_meta_server *server)
 {
     struct wf_server_replicas *r = &server->replicas;
@@ -397,18 +416,8 @@ bool wf_server_replicas_closed(struct wf_meta_server *server)
     if (wf_server_now(server) - r->begun_ns < limit_ns) {
         return false;
     }
-    char who[WF_CULPRIT_TEXT], version[WF_VERSION_TEXT], limit[WF_DURATION_TEXT];
-    wf_server_rank_text(wf_server_replicas_awaited(server), who, sizeof who);
-    wf_version_format(r->key.version, version);
-    wf_duration_format(limit_ns, limit);
-    wf_log(wf_loop_log(server->loop), WF_LOG_WARN,
-           "version %s: what the infer ranks hold alike was not compared: %.200s did not answer "
-           "within %s",
-           version, who, limit);
-    if (r->stage == WF_REPLICAS_SEARCH) {
-        name(server);
-    }
-    r->stage = WF_REPLICAS_DONE;
+    tell_silent(server, limit_ns);
+    wf_server_replicas_late(server);
     return true;
 }
 

@@ -211,7 +211,18 @@ static const struct row {
      1,
      1,
      "2 of the 3 ranks that hold it"},
-    {"one that never answers", {ALIKE, SILENT, ODD, ALIKE, ALIKE}, 1, 0, UINT32_MAX, ""},
+    {"one that never answers",
+     {ALIKE, SILENT, ODD, ALIKE, ALIKE},
+     4,
+     1,
+     1,
+     "holds other bytes of what both hold alike than infer rank 2 "},
+    {"one that never answers, and the others are alike",
+     {ALIKE, SILENT, ALIKE, ALIKE, ALIKE},
+     4,
+     0,
+     UINT32_MAX,
+     ""},
 };
 
 Test(meta_replicas, engines)
