@@ -297,8 +297,9 @@ void sender_slots_copied(struct wf_sender *sender)
 /* What a reader could not be told of is refused here, not when it asks. */
 static enum wf_status check_limits(const struct wf_sender *sender, struct wf_error *error)
 {
-    uint32_t regions = sender->rank->options.region_count + (sender->rank->prepare != NULL) +
-                       (sender->rank->options.policy.cast_bytes_max > 0);
+    const struct wf_rank_options *options = &sender->rank->options;
+    bool casts = options->side == WF_TRAIN && options->policy.cast_bytes_max > 0;
+    uint32_t regions = options->region_count + (sender->rank->prepare != NULL) + casts;
     uint32_t tensors = wf_rank_source(sender->rank)->tensor_count;
     if (regions > WF_REGIONS_MAX || tensors > WF_PLACES_MAX) {
         return wf_error_set(

@@ -377,19 +377,51 @@ Test(sender, each_round_waits_its_own_time)
     stage_close(&stage);
 }
 
+/* The policy is the job's, on both sides; the region of what is cast only train ranks have. */
 Test(sender, more_regions_than_a_reader_can_be_told_of)
 {
-    struct stage stage;
-    struct wf_error error = {0};
-    struct wf_sender *sender = NULL;
-    stage_open(&stage, &plain);
-    struct wf_rank_options *options = &stage_train(&stage, 0)->rank.options;
-    uint32_t regions = options->region_count;
-    options->region_count = WF_REGIONS_MAX + 1;
-    cr_expect_eq(wf_sender_new(&stage_train(&stage, 0)->rank, &sender, &error), WF_NO_RESOURCE);
-    cr_expect(strstr(error.text, "4097 regions") != NULL, "%s", error.text);
-    options->region_count = regions;
-    stage_close(&stage);
+    static const struct {
+        const char *name;
+        enum wf_side side;
+        uint32_t regions;
+        uint64_t cast_bytes_max;
+        bool refused;
+    } rows[] = {
+        {"train", WF_TRAIN, WF_REGIONS_MAX, 0, false},
+        {"train, one more", WF_TRAIN, WF_REGIONS_MAX + 1, 0, true},
+        {"train that casts", WF_TRAIN, WF_REGIONS_MAX - 1, 1, false},
+        {"train that casts, one more", WF_TRAIN, WF_REGIONS_MAX, 1, true},
+        {"infer where trainers cast", WF_INFER, WF_REGIONS_MAX, 1, false},
+        {"infer, one more", WF_INFER, WF_REGIONS_MAX + 1, 1, true},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct stage stage;
+        struct wf_error error = {0};
+        struct wf_sender *sender = NULL;
+        stage_open(&stage, &plain);
+        struct wf_rank *rank = rows[i].side == WF_TRAIN ? &stage_train(&stage, 0)->rank
+                                                        : &stage_infer(&stage, 0)->rank;
+        struct wf_region *all = calloc(rows[i].regions, sizeof *all);
+        struct wf_rank_options before = rank->options;
+        for (uint32_t r = 0; r < rows[i].regions; r++) {
+            all[r] = before.regions[0];
+        }
+        rank->options.regions = all;
+        rank->options.region_count = rows[i].regions;
+        rank->options.policy.cast_bytes_max = rows[i].cast_bytes_max;
+        enum wf_status status = wf_sender_new(rank, &sender, &error);
+        cr_expect_eq(status, rows[i].refused ? WF_NO_RESOURCE : WF_OK, "%s: %s", rows[i].name,
+                     error.text);
+        cr_expect_eq(strstr(error.text, "4097 regions") != NULL, rows[i].refused, "%s: %s",
+                     rows[i].name, error.text);
+        if (status == WF_OK) {
+            wf_sender_close(sender);
+            wf_sender_free(sender);
+        }
+        rank->options = before;
+        free(all);
+        stage_close(&stage);
+    }
 }
 
 static bool shows_same(const struct wf_digest_box *a, const struct wf_digest_box *b)
