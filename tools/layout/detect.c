@@ -156,7 +156,7 @@ static bool same_tensors(const struct wf_dump_rank *dump, const struct wf_layout
 static bool ranks_fit(const struct detector *d, const struct wf_guess *guess, struct proof *proof)
 {
     struct wf_recipe recipe;
-    struct wf_model *model = wf_guess_model(guess, &recipe, NULL);
+    struct wf_model *model = wf_guess_trial(guess, &recipe);
     bool good = model != NULL && (d->count == 1 || wf_recipe_world(&recipe) == d->count);
     *proof = (struct proof){.dtype = ""};
     for (uint32_t rank = 0; rank < d->count && good; rank++) {
@@ -497,6 +497,9 @@ static enum wf_status try_all(struct detector *d, struct wf_error *error)
     for (size_t e = 0; wf_engines[e] != NULL; e++) {
         if (wf_engines[e]->view == WF_VIEW_PLAIN && d->quant != NULL) {
             continue; /* trainers have no codes */
+        }
+        if (wf_engines[e]->layout != NULL) {
+            continue; /* it is told its layouts: no sizes make them */
         }
         for (size_t f = 0; d->families != NULL && d->families[f] != NULL; f++) {
             start_family(d, d->families[f], wf_engines[e], list);

@@ -241,8 +241,9 @@ void wf_guess_spec(const struct wf_guess *guess, char out[WF_SPEC_MAX])
 
 /* --- layouts --------------------------------------------------------------------------------- */
 
-struct wf_model *wf_guess_model(const struct wf_guess *guess, struct wf_recipe *recipe_out,
-                                struct wf_error *error)
+/* `first`: the caller derives rank 0, which is all that a recipe of one stage is checked by. */
+static struct wf_model *make(const struct wf_guess *guess, bool first, struct wf_recipe *recipe_out,
+                             struct wf_error *error)
 {
     char *text = *guess->work > 0 ? wf_guess_config(guess) : NULL, spec[WF_SPEC_MAX];
     struct wf_model *model = NULL;
@@ -254,12 +255,25 @@ struct wf_model *wf_guess_model(const struct wf_guess *guess, struct wf_recipe *
     free(text);
     uint64_t cost = TRIAL_COST + (model != NULL ? model->param_count / 4 : 0);
     *guess->work -= *guess->work > cost ? cost : *guess->work;
-    if (model != NULL && (model->family != guess->family ||
-                          wf_recipe_parse(spec, model, recipe_out, error) != WF_OK)) {
+    if (model != NULL &&
+        (model->family != guess->family ||
+         wf_recipe_parse(spec, NULL, recipe_out, error) != WF_OK ||
+         (!(first && recipe_out->pp == 1) && wf_engine_check(model, recipe_out, error) != WF_OK))) {
         wf_model_free(model);
         model = NULL;
     }
     return model;
+}
+
+struct wf_model *wf_guess_model(const struct wf_guess *guess, struct wf_recipe *recipe_out,
+                                struct wf_error *error)
+{
+    return make(guess, false, recipe_out, error);
+}
+
+struct wf_model *wf_guess_trial(const struct wf_guess *guess, struct wf_recipe *recipe_out)
+{
+    return make(guess, true, recipe_out, NULL);
 }
 
 static bool add_rank(const struct wf_guess *guess, const struct wf_model *model,
@@ -286,7 +300,7 @@ bool wf_guess_seen(const struct wf_guess *guess, const struct wf_guess_ranks *ra
                    struct wf_seen *out)
 {
     struct wf_recipe recipe;
-    struct wf_model *model = wf_guess_model(guess, &recipe, NULL);
+    struct wf_model *model = wf_guess_trial(guess, &recipe);
     bool good = model != NULL;
     *out = (struct wf_seen){0};
     for (uint32_t i = 0; i < ranks->count && good; i++) {
@@ -302,7 +316,7 @@ bool wf_guess_seen(const struct wf_guess *guess, const struct wf_guess_ranks *ra
 bool wf_guess_shows(const struct wf_guess *guess, uint64_t *seen_out, uint64_t *content_out)
 {
     struct wf_recipe recipe;
-    struct wf_model *model = wf_guess_model(guess, &recipe, NULL);
+    struct wf_model *model = wf_guess_trial(guess, &recipe);
     struct wf_layout *layout = NULL;
     struct wf_seen seen = {0};
     bool good = model != NULL && wf_layout_derive(model, &recipe, 0, &layout, NULL) == WF_OK &&

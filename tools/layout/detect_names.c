@@ -201,10 +201,10 @@ uint32_t wf_names_begin(struct wf_guess *guess, const struct wf_seen *dump)
     return misfits;
 }
 
-static bool better(struct wf_guess *best, const struct wf_guess *trial, const struct wf_seen *dump,
+/* `now`: the trial's misfits. */
+static bool better(struct wf_guess *best, const struct wf_guess *trial, uint32_t now,
                    uint32_t *misfits)
 {
-    uint32_t now = misfits_of(trial, dump);
     if (now >= *misfits) {
         return false;
     }
@@ -221,12 +221,13 @@ static bool improve_size(struct wf_guess *guess, size_t s, const struct wf_seen 
     struct wf_guess trial = before;
     bool good = false;
     for (uint32_t way = 0; *misfits > 0 && next_way(&trial, s, &way); trial = before) {
-        if (misfits_of(&trial, dump) < UINT32_MAX) {
-            good |= better(guess, &trial, dump, misfits);
+        uint32_t now = misfits_of(&trial, dump);
+        if (now < UINT32_MAX) {
+            good |= better(guess, &trial, now, misfits);
             continue;
         }
         for (uint32_t at = 0; *misfits > 0 && other_words(&before, picks, &at, trial.words);) {
-            good |= better(guess, &trial, dump, misfits);
+            good |= better(guess, &trial, misfits_of(&trial, dump), misfits);
         }
     }
     return good;
@@ -248,7 +249,7 @@ static void improve_words(struct wf_guess *guess, const struct wf_seen *dump, ui
                     append_choice(trial.words, choices[r].choices, picks[r]);
                 }
             }
-            best = better(guess, &trial, dump, misfits) ? pick : best;
+            best = better(guess, &trial, misfits_of(&trial, dump), misfits) ? pick : best;
         }
         picks[row] = best;
     }

@@ -109,7 +109,10 @@ void wf_guess_spec(const struct wf_guess *guess, char out[WF_SPEC_MAX]);
  */
 struct wf_model *wf_guess_model(const struct wf_guess *guess, struct wf_recipe *recipe_out,
                                 struct wf_error *error);
-/* What the ranks have by a guess; false where anything refuses it, or no work is left. */
+/* The same for a caller that derives rank 0 next: what that would refuse is not refused here. */
+struct wf_model *wf_guess_trial(const struct wf_guess *guess, struct wf_recipe *recipe_out);
+/* What the ranks, rank 0 among them, have by a guess; false where anything refuses it, or no work
+ * is left. */
 bool wf_guess_seen(const struct wf_guess *guess, const struct wf_guess_ranks *ranks,
                    struct wf_seen *out);
 /* As wf_guess_seen of rank 0, as a hash; *content_out: of what its tensors hold as well. */
