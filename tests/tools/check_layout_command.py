@@ -78,6 +78,17 @@ def check_detected():
     assert {tensor["name"] for tensor in shown["tensors"]} == dump, shown
 
 
+def check_flat():
+    """Flat parameters of which a rank has no elements may be left out."""
+    with tempfile.TemporaryDirectory() as folder:
+        for rank in range(3):
+            with open(f"{REAL}fsdp1-qwen3-dp3/rank_{rank:02d}.tsv") as lines, \
+                    open(f"{folder}/rank_{rank:02d}.tsv", "w") as fewer:
+                fewer.writelines(line for line in lines if line.split("\t")[2].strip() != "0")
+        done = run(["detect", folder])
+    assert done.returncode == 0 and "fsdp:dtype=f32,dp=3,flat=1\n" in done.stdout, done
+
+
 def check_family():
     """A family as it is printed, with one name changed, takes the built-in one's place."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
@@ -97,5 +108,6 @@ for arguments, status, text in ROWS:
         print("weft layout", *arguments, "gave", done.returncode, done.stdout[:300], done.stderr[:300])
 check_json()
 check_detected()
+check_flat()
 check_family()
 sys.exit(failed != 0)

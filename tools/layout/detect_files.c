@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -81,6 +82,59 @@ static enum wf_status add_shards(struct wf_detect_files *files, const char *fold
     return status;
 }
 
+/* --- flat parameters ------------------------------------------------------------------------- */
+
+/* FSDP1's views have one dimension each; no model's parameters all have. */
+static bool is_flat(const struct wf_detect_files *files)
+{
+    for (uint32_t r = 0; r < files->count; r++) {
+        for (uint32_t i = 0; i < files->dumps[r].count; i++) {
+            const struct wf_dump_tensor *tensor = &files->dumps[r].tensors[i];
+            if (tensor->ndim != 1 || tensor->dtype == WF_DTYPE_NONE) {
+                return false;
+            }
+        }
+    }
+    return files->count > 1;
+}
+
+/* Adds the tensors of `from` that `rank` has not, without elements; both are sorted. */
+static enum wf_status add_empty(struct wf_dump_rank *rank, const struct wf_dump_rank *from,
+                                struct wf_error *error)
+{
+    char *lines = NULL;
+    size_t len = 0;
+    FILE *text = open_memstream(&lines, &len);
+    for (uint32_t i = 0; i < from->count && text != NULL; i++) {
+        const struct wf_dump_tensor *tensor = &from->tensors[i];
+        if (wf_dump_rank_find(rank, tensor->name) == NULL) {
+            fprintf(text, "%s\t%s\t0\n", tensor->name, wf_dtype_torch(tensor->dtype));
+        }
+    }
+    bool good = text != NULL && fclose(text) == 0;
+    enum wf_status status = good ? WF_OK : wf_error_set(error, WF_NO_MEMORY, "no memory for names");
+    if (status == WF_OK && len > 0) {
+        status = wf_dump_rank_parse(rank, lines, len, len, error);
+    }
+    free(lines);
+    return status == WF_OK ? wf_dump_rank_sort(rank, error) : status;
+}
+
+/* A rank has elements of some flat parameters only, and a dump need not list the others. */
+static enum wf_status fill_flat(struct wf_detect_files *files, struct wf_error *error)
+{
+    struct wf_dump_rank all = {0};
+    enum wf_status status = WF_OK;
+    for (uint32_t r = 0; r < files->count && status == WF_OK; r++) {
+        status = add_empty(&all, &files->dumps[r], error);
+    }
+    for (uint32_t r = 0; r < files->count && status == WF_OK; r++) {
+        status = add_empty(&files->dumps[r], &all, error);
+    }
+    wf_dump_rank_fini(&all);
+    return status;
+}
+
 enum wf_status wf_detect_read(char *const *paths, size_t path_count, struct wf_detect_files *out,
                               struct wf_error *error)
 {
@@ -101,7 +155,7 @@ enum wf_status wf_detect_read(char *const *paths, size_t path_count, struct wf_d
             wf_error_prefix(error, "rank %u", i);
         }
     }
-    return status;
+    return status == WF_OK && is_flat(out) ? fill_flat(out, error) : status;
 }
 
 void wf_detect_files_fini(struct wf_detect_files *files)

@@ -3,7 +3,8 @@
  *
  * Each file is one rank's tensors, in the order given. A folder with rank_00, rank_01, ... (.tsv,
  * .safetensors, .pt) is those ranks; any other folder is one rank whose shards are its
- * *.safetensors files.
+ * *.safetensors files. Where all tensors of several ranks have one dimension, they are FSDP1's flat
+ * parameters: what a rank does not list it has no elements of.
  */
 #ifndef WEFT_TOOLS_LAYOUT_DETECT_FILES_H
 #define WEFT_TOOLS_LAYOUT_DETECT_FILES_H
@@ -24,8 +25,8 @@ enum wf_status wf_detect_read(char *const *paths, size_t path_count, struct wf_d
 void wf_detect_files_fini(struct wf_detect_files *files);
 
 void wf_detected_print(FILE *out, const struct wf_detected *detected);
-/* {fits: [{family, spec, config, sizes, free, dtype, also: [spec]}], more, gave_up, single,
- * nearest}; the caller puts it. */
+/* {fits: [{family, spec, config, sizes, free, padded, quant, dtype, also: [spec]}], more, gave_up,
+ * single, nearest}; the caller puts it. */
 struct json_object *wf_detected_to_json(const struct wf_detected *detected);
 
 #endif
