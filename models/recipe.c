@@ -372,14 +372,6 @@ static enum wf_status check_recipe(const struct wf_recipe *recipe, struct wf_err
         }
     }
     const struct wf_engine *engine = recipe->engine;
-    uint32_t rows = 0, columns = 0;
-    wf_quant_block(wf_recipe_rule(recipe), &rows, &columns);
-    if (wf_recipe_rule(recipe) != WF_QUANT_NONE && (rows != 128 || columns != 128)) {
-        return wf_error_set(error, WF_UNSUPPORTED,
-                            "quant=%s: expected a rule with blocks of 128 x 128: where %s keeps "
-                            "scales of others is not known",
-                            wf_quant_name(wf_recipe_rule(recipe)), engine->name);
-    }
     for (size_t i = 0; i < engine->key_count; i++) {
         enum wf_status status = engine->keys[i].kind == WF_KEY_ORDER
                                     ? check_order(recipe, &engine->keys[i], error)

@@ -90,10 +90,10 @@ struct wf_placement {
 
 enum { WF_RECIPE_OWN = 16 };
 
-/* What `quant` says: a rule is 1 + enum wf_quant. */
+/* What `quant` says: a rule is 1 + enum wf_quant, one of WF_QUANT_ENGINE_MAP. */
 enum { WF_RECIPE_QUANT_CONFIG = 0, WF_RECIPE_QUANT_NONE = 1 };
 #define WF_RECIPE_QUANT_WORD(name, text, rows, columns) "|" text
-#define WF_RECIPE_QUANT_WORDS "config|none" WF_QUANT_MAP(WF_RECIPE_QUANT_WORD)
+#define WF_RECIPE_QUANT_WORDS "config|none" WF_QUANT_ENGINE_MAP(WF_RECIPE_QUANT_WORD)
 
 struct wf_recipe {
     const struct wf_engine *engine;

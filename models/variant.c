@@ -24,14 +24,6 @@ static enum wf_status add_rule(struct wish *wish, const struct wf_recipe *recipe
                                struct wf_error *error)
 {
     enum wf_quant rule = wf_recipe_rule(recipe);
-    uint32_t rows = 0, columns = 0;
-    wf_quant_block(rule, &rows, &columns);
-    if (rows != BLOCK || columns != BLOCK) {
-        return wf_error_set(error, WF_INVALID,
-                            "%s: quant=%s: expected a rule with blocks of %d x %d: with others no "
-                            "layout of an engine is known",
-                            recipe->engine->name, wf_quant_name(rule), BLOCK, BLOCK);
-    }
     if (wish->rule != WF_QUANT_NONE && wish->rule != rule) {
         return wf_error_set(error, WF_INVALID,
                             "%s has quant=%s and %s has quant=%s: expected one rule in all groups "

@@ -45,7 +45,7 @@ struct wf_variants {
 /* The job's model for a config's model and the recipes of its groups (parsed without a model).
  * Where no group asks for what the config does not say already and no trainer's view differs from
  * the config's, a copy of it without variants. The rule is the one that SPECs name, `deepseek`
- * where none does. INVALID: two groups with different rules, a rule whose blocks no engine has.
+ * where none does. INVALID: two groups with different rules.
  * UNSUPPORTED: the family has no rows for fp8 scales; the config is quantised in another way. */
 enum wf_status wf_model_for_job(const struct wf_model *config,
                                 const struct wf_recipe *const *recipes, uint32_t recipe_count,
