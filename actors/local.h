@@ -78,6 +78,7 @@ struct wf_agreed {
     struct wf_cast_memory *cast_memory; /* train: for what this rank casts by `plan`; or NULL */
     uint32_t train_ranks, infer_ranks;
     uint64_t build_ns;
+    uint32_t cut_matrices; /* of which engines quantise blocks (models/assemble.h) */
 };
 /* With one reference. */
 struct wf_agreed *wf_agreed_new(void);

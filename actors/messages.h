@@ -140,7 +140,7 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
     F(U64, egress_max, UINT64_MAX) F(U64, egress_ranks, UINT32_MAX)                          \
     F(U64, ingress_max, UINT64_MAX) F(U64, build_ns, UINT64_MAX)                             \
     F(U64, cast_made_bytes, UINT64_MAX) F(U64, cast_once_bytes, UINT64_MAX)                  \
-    F(U64, cast_moving_bytes, UINT64_MAX)
+    F(U64, cast_moving_bytes, UINT64_MAX) F(U64, cut_matrices, UINT32_MAX)
 /* `members` is the epoch of the newest MEMBERS and `round` the newest round that the rank has, so that
  * what it has is not repeated. */
 #define WF_FIELDS_heartbeat(F)                               \
@@ -222,7 +222,7 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
     F(U64, egress_max, UINT64_MAX) F(U64, egress_ranks, UINT32_MAX)                          \
     F(U64, ingress_max, UINT64_MAX) F(U64, build_ns, UINT64_MAX)                             \
     F(U64, cast_made_bytes, UINT64_MAX) F(U64, cast_once_bytes, UINT64_MAX)                  \
-    F(U64, cast_moving_bytes, UINT64_MAX)
+    F(U64, cast_moving_bytes, UINT64_MAX) F(U64, cut_matrices, UINT32_MAX)
 #define WF_FIELDS_round_report(F)                                                              \
     F(KEY, round, 0) F(TEXT, label, WF_LABEL_MAX) F(U64, fill, 1) F(U64, state, 2)             \
     F(CULPRIT, culprit, 0) F(U64, bytes, UINT64_MAX) F(U64, opened_ns, UINT64_MAX)             \

@@ -268,6 +268,7 @@ static void on_planned(struct wf_meta_client *client, const struct wf_local_msg 
         planned->cast_made_bytes = plan->cast_made_bytes;
         planned->cast_once_bytes = plan->cast_once_bytes;
         planned->cast_moving_bytes = plan->cast_moving_bytes;
+        planned->cut_matrices = local->agreed->cut_matrices;
     }
     wf_client_send(client, WF_FRAME_planned, planned);
     start_planning(client);

@@ -26,7 +26,8 @@ void wf_server_report_plan(struct wf_meta_server *server)
                                             .ingress_max = planned->ingress_max,
                                             .cast_made_bytes = planned->cast_made_bytes,
                                             .cast_once_bytes = planned->cast_once_bytes,
-                                            .cast_moving_bytes = planned->cast_moving_bytes};
+                                            .cast_moving_bytes = planned->cast_moving_bytes,
+                                            .cut_matrices = planned->cut_matrices};
     for (uint32_t i = 0; i < server->rank_count; i++) {
         report->build_ns = larger(report->build_ns, server->ranks[i].planned.build_ns);
     }

@@ -81,6 +81,7 @@ enum wf_status wf_agreed_plan_targets(struct wf_agreed *agreed, const struct wf_
     enum wf_status status = wf_cuts_find(t.model, (const struct wf_layout *const *)agreed->layouts,
                                          agreed->train_ranks, &t.cuts, error);
     if (status == WF_OK && t.cuts != NULL) {
+        agreed->cut_matrices = t.cuts->count;
         uint32_t own = wf_agreed_position(agreed, WF_INFER, rank->options.side, rank->options.rank);
         status = make_room(&t) ? replace_all(&t, own)
                                : wf_error_set(error, WF_NO_MEMORY, "no memory for %u layouts",

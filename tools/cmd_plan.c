@@ -265,9 +265,8 @@ static enum wf_status write_json(const char *path, const struct wf_plan_job *job
                                                 : NULL);
     json_object_object_add(root, "proof", json_object_new_string(facts->proof));
     json_object_object_add(root, "classes", json_object_new_uint64(plan->class_count));
-    if (job->cuts != NULL) {
-        json_object_object_add(root, "quantised_by_engines", quantised_json(job));
-    }
+    json_object_object_add(root, "quantised_by_engines",
+                           job->cuts != NULL ? quantised_json(job) : NULL);
     json_object_object_add(root, "manifests_lack",
                            wf_manifest_lacks_json(job->lacks, job->lacks_count));
     char *text = NULL;

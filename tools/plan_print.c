@@ -350,8 +350,12 @@ void wf_plan_explain(FILE *out, const struct wf_plan_job *job, const struct wf_p
             }
         }
     }
-    fprintf(out, "%" PRIu64 " %s, %" PRIu64 " elements: the parameter %.4g times\n", count,
-            count == 1 ? "box" : "boxes", elements, (double)elements / (double)named->elements);
+    if (count == 0) {
+        fprintf(out, "no box of it moves\n");
+    } else {
+        fprintf(out, "%" PRIu64 " %s, %" PRIu64 " elements: the parameter %.4g times\n", count,
+                count == 1 ? "box" : "boxes", elements, (double)elements / (double)named->elements);
+    }
     const struct wf_variant_pair *pair = wf_model_pair(job->model, param);
     if (prepared) {
         print_prepared(out, job, param, elements);

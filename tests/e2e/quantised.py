@@ -71,6 +71,8 @@ def case_cut():
     """From FSDP2 whose shards divide blocks: engines quantise what they assemble, each element as the rule has it."""
     plain = moves(blocks("qwen3-moe"), "fsdp:dp=3", "vllm:tp=2")
     both = moves(blocks("qwen3-moe"), "fsdp:dp=3", "vllm:tp=2,quant=vllm", "sglang:tp=2,quant=vllm", mode="in_place")
+    check(both["plan"]["quantised_by_engines"]["matrices"] > 0 and plain["plan"]["quantised_by_engines"] is None,
+          "the report says that engines quantised", both["plan"])
     check(all(v["replicas_checked"] > 0 and v["replicas_different"] == 0 for v in both["versions"]),
           "engines' codes are alike", both["versions"])
     ratio = both["plan"]["bytes_moved"] / plain["plan"]["bytes_moved"]

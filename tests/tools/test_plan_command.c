@@ -226,7 +226,7 @@ static void check_report(const char *name, const char *text, bool link)
     struct wf_error error;
     cr_assert_eq(wf_json_parse(text, strlen(text), WF_JSON_STRICT, &root, &error), WF_OK, "%s: %s",
                  name, text);
-    cr_expect_eq(json_object_object_length(root), 13, "%s", name);
+    cr_expect_eq(json_object_object_length(root), 15, "%s", name);
     cr_expect(json_object_object_get_ex(root, "hash", &value) &&
               json_object_get_string_len(value) == 32);
     cr_expect(json_object_object_get_ex(root, "ops", &value) &&

@@ -48,6 +48,11 @@ static struct json_object *plan_json(const struct wf_report *report)
     put_u64(object, "cast_made_bytes", plan->cast_made_bytes);
     put_u64(object, "cast_once_bytes", plan->cast_once_bytes);
     put_u64(object, "cast_moving_bytes", plan->cast_moving_bytes);
+    struct json_object *quantised = plan->cut_matrices > 0 ? json_object_new_object() : NULL;
+    if (quantised != NULL) {
+        put_u64(quantised, "matrices", plan->cut_matrices);
+    }
+    json_object_object_add(object, "quantised_by_engines", quantised);
     return object;
 }
 

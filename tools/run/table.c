@@ -32,6 +32,13 @@ static void print_plan(const struct wf_report *report, FILE *out)
                 "GB, %.3f GB cast while they move\n",
                 gb(plan->cast_made_bytes), gb(plan->cast_once_bytes), gb(plan->cast_moving_bytes));
     }
+    if (plan->cut_matrices > 0) {
+        fprintf(out,
+                "         blocks of %llu %s quantised by engines: no source has them whole (weft "
+                "plan says which)\n",
+                (unsigned long long)plan->cut_matrices,
+                plan->cut_matrices == 1 ? "matrix" : "matrices");
+    }
     fprintf(out, "\n");
 }
 
