@@ -266,29 +266,61 @@ void wf_plan_count_casts(const struct wf_plan_input *input, struct wf_plan *plan
     }
 }
 
+/* Into chooser->casts, which are freed where it fails. */
+static enum wf_status choose_all(struct chooser *chooser, struct wf_error *error)
+{
+    if (chooser->input->policy.cast_bytes_max > 0) {
+        sort_edges(chooser);
+        for (uint32_t r = 0; r < chooser->train_count && !chooser->failed; r++) {
+            gather(chooser, r);
+            choose(chooser, r);
+        }
+    }
+    free(chooser->by_source);
+    free(chooser->first);
+    free(chooser->at);
+    free(chooser->wanted);
+    if (chooser->failed) {
+        free(chooser->casts);
+        return wf_plan_no_memory(error);
+    }
+    return WF_OK;
+}
+
 enum wf_status wf_plan_choose_casts(const struct wf_plan_input *input, struct wf_plan *plan,
                                     struct wf_error *error)
 {
     struct chooser chooser = {.input = input, .plan = plan, .train_count = count_train(input)};
-    if (input->policy.cast_bytes_max > 0) {
-        sort_edges(&chooser);
-        for (uint32_t r = 0; r < chooser.train_count && !chooser.failed; r++) {
-            gather(&chooser, r);
-            choose(&chooser, r);
+    enum wf_status status = choose_all(&chooser, error);
+    if (status == WF_OK) {
+        plan->casts = chooser.casts;
+        plan->cast_count = chooser.cast_count;
+        wf_plan_count_casts(input, plan);
+    }
+    return status;
+}
+
+enum wf_status wf_plan_casts_wanted(const struct wf_plan_input *input, const struct wf_plan *plan,
+                                    struct wf_plan_cast **casts_out, uint32_t *count_out,
+                                    uint64_t *budget_out, struct wf_error *error)
+{
+    struct wf_plan_input roomy = *input;
+    roomy.policy.cast_bytes_max = UINT64_MAX;
+    struct chooser chooser = {.input = &roomy, .plan = plan, .train_count = count_train(input)};
+    enum wf_status status = choose_all(&chooser, error);
+    *budget_out = 0;
+    for (uint32_t c = 0; status == WF_OK && c < chooser.cast_count;) {
+        uint32_t rank = chooser.casts[c].src_rank, first = c;
+        while (c < chooser.cast_count && chooser.casts[c].src_rank == rank) {
+            c++;
         }
+        uint64_t bytes = wf_plan_cast_bytes(chooser.casts + first, c - first) + UINT64_MAX -
+                         budget(&chooser, input->members[rank].layout);
+        *budget_out = bytes > *budget_out ? bytes : *budget_out;
     }
-    free(chooser.by_source);
-    free(chooser.first);
-    free(chooser.at);
-    free(chooser.wanted);
-    if (chooser.failed) {
-        free(chooser.casts);
-        return wf_plan_no_memory(error);
-    }
-    plan->casts = chooser.casts;
-    plan->cast_count = chooser.cast_count;
-    wf_plan_count_casts(input, plan);
-    return WF_OK;
+    *casts_out = status == WF_OK ? chooser.casts : NULL;
+    *count_out = status == WF_OK ? chooser.cast_count : 0;
+    return status;
 }
 
 /* --- reading -----------------------------------------------------------------------------------

@@ -34,6 +34,12 @@ struct wf_plan_cast {
     uint64_t saved;           /* elements that the origin would have cast more than that */
 };
 
+/* What the plan would have cast once if memory were no matter: what is there and not in the plan
+ * did not fit; what is not there has too few readers. *casts_out is malloc'd (NULL: none);
+ * *budget_out: the least wf_plan_policy.cast_bytes_max with which the plan has all of them. */
+enum wf_status wf_plan_casts_wanted(const struct wf_plan_input *input, const struct wf_plan *plan,
+                                    struct wf_plan_cast **casts_out, uint32_t *count_out,
+                                    uint64_t *budget_out, struct wf_error *error);
 /* A rank's casts; gives how many. */
 uint32_t wf_plan_casts_of(const struct wf_plan *plan, uint32_t src_rank,
                           const struct wf_plan_cast **first_out);

@@ -63,6 +63,8 @@ struct wf_job_fault {
 };
 
 #define WF_TRANSIT_DEFAULT (UINT64_C(64) << 20) /* of transport.transit_budget */
+#define WF_TRANSIT_MIN (UINT64_C(1) << 20)
+#define WF_TRANSIT_MAX (UINT64_C(1) << 40)
 
 struct wf_job_file {
     char path[WF_PATH_MAX]; /* of the file */

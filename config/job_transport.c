@@ -7,8 +7,6 @@
 #include "config/yaml_check.h"
 #include "transports/ucx.h"
 
-#define TRANSIT_MIN (UINT64_C(1) << 20)
-#define TRANSIT_MAX (UINT64_C(1) << 40)
 #define DELAY_MAX_NS (UINT64_C(3600000000000) * 1000)
 
 #define TEXT(key, member, of, max) \
@@ -89,10 +87,11 @@ static enum wf_status take_prefer(const char *text, struct wf_job_file *job, str
 
 static enum wf_status take_budget(const char *text, uint64_t *bytes_out, struct wf_error *error)
 {
-    if (!wf_parse_bytes(text, bytes_out) || *bytes_out < TRANSIT_MIN || *bytes_out > TRANSIT_MAX) {
+    if (!wf_parse_bytes(text, bytes_out) || *bytes_out < WF_TRANSIT_MIN ||
+        *bytes_out > WF_TRANSIT_MAX) {
         return wf_error_set(error, WF_INVALID,
-                            "transport.transit_budget: expected bytes such as 512KiB, 64MiB or "
-                            "2GiB, from 1MiB to 1TiB, found \"%s\"",
+                            "transport.transit_budget: expected bytes such as 64MiB or 2GiB, from "
+                            "1MiB to 1TiB, found \"%s\"",
                             text);
     }
     return WF_OK;

@@ -96,8 +96,11 @@ static void parse_link(const char *text, struct arguments *arguments, struct arg
 
 static void parse_transit(const char *text, struct arguments *arguments, struct argp_state *state)
 {
-    if (!wf_parse_bytes(text, &arguments->transit_bytes)) {
-        argp_error(state, "--transit-budget is bytes such as 512KiB or 2GiB, not \"%s\"", text);
+    if (!wf_parse_bytes(text, &arguments->transit_bytes) ||
+        arguments->transit_bytes < WF_TRANSIT_MIN || arguments->transit_bytes > WF_TRANSIT_MAX) {
+        argp_error(state,
+                   "--transit-budget is bytes such as 64MiB or 2GiB, from 1MiB to 1TiB, not \"%s\"",
+                   text);
     }
 }
 

@@ -122,31 +122,66 @@ static void print_groups(FILE *out, const struct wf_plan_job *job)
     }
 }
 
+/* In the largest unit of 2^10 that says it exactly, as budgets are typed. */
+static const char *budget_text(uint64_t bytes, char text_out[NUMBER_TEXT])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    unsigned unit = 0;
+    for (; unit < 4 && bytes > 0 && bytes % 1024 == 0; unit++) {
+        bytes /= 1024;
+    }
+    snprintf(text_out, NUMBER_TEXT, "%" PRIu64 "%s", bytes, units[unit]);
+    return text_out;
+}
+
+/* Budgets are typed in whole MiB where they are not less than one. */
+static uint64_t whole_mebibytes(uint64_t bytes)
+{
+    return (bytes + (1 << 20) - 1) >> 20 << 20;
+}
+
 /* What engines hold in a narrower type, and who casts it how often. */
 static void print_casts(FILE *out, const struct wf_plan_job *job, const struct wf_plan *plan)
 {
     char made[NUMBER_TEXT], once[NUMBER_TEXT], saved[NUMBER_TEXT], moving[NUMBER_TEXT],
-        budget[NUMBER_TEXT];
+        all[NUMBER_TEXT], budget[NUMBER_TEXT], more[NUMBER_TEXT];
+    uint64_t enough = 0;
+    uint32_t wanted_count = 0;
+    struct wf_plan_cast *wanted = NULL;
+    struct wf_error ignored;
     if (plan->cast_once_bytes + plan->cast_moving_bytes == 0) {
         return;
     }
-    fprintf(out,
-            "casts      %s are narrower at the engines: %s of them are read from %s that origins "
-            "cast once (%" PRIu32 " tensors), which saves casting %s; %s are cast while they "
-            "move\n",
-            bytes_text(plan->cast_once_bytes + plan->cast_moving_bytes, budget),
-            bytes_text(plan->cast_once_bytes, once), bytes_text(plan->cast_made_bytes, made),
-            plan->cast_count,
-            bytes_text(plan->cast_once_bytes > plan->cast_made_bytes
-                           ? plan->cast_once_bytes - plan->cast_made_bytes
-                           : 0,
-                       saved),
-            bytes_text(plan->cast_moving_bytes, moving));
-    if (plan->cast_moving_bytes > 0) {
+    wf_plan_casts_wanted(&job->input, plan, &wanted, &wanted_count, &enough, &ignored);
+    free(wanted);
+    fprintf(out, "casts      over a network %s are narrower at the engines: ",
+            bytes_text(plan->cast_once_bytes + plan->cast_moving_bytes, all));
+    if (plan->cast_once_bytes > 0) {
         fprintf(out,
-                "           what has one reader is cast as it moves, and what does not fit into "
-                "--transit-budget, %s for each train rank\n",
-                bytes_text(job->input.policy.cast_bytes_max, budget));
+                "%s of them are read from %s that origins cast once (%" PRIu32
+                " %s), which saves casting %s; ",
+                bytes_text(plan->cast_once_bytes, once), bytes_text(plan->cast_made_bytes, made),
+                plan->cast_count, plan->cast_count == 1 ? "tensor" : "tensors",
+                bytes_text(plan->cast_once_bytes > plan->cast_made_bytes
+                               ? plan->cast_once_bytes - plan->cast_made_bytes
+                               : 0,
+                           saved));
+    }
+    if (plan->cast_moving_bytes == 0 || plan->cast_once_bytes == 0) {
+        fprintf(out, "%s cast while they move\n",
+                plan->cast_moving_bytes == 0 ? "none are" : "all are");
+    } else {
+        fprintf(out, "%s are cast while they move\n", bytes_text(plan->cast_moving_bytes, moving));
+    }
+    if (enough > job->input.policy.cast_bytes_max) {
+        fprintf(
+            out,
+            "           not all that several read fits into --transit-budget, %s for each train "
+            "rank; into %s it would\n",
+            budget_text(job->input.policy.cast_bytes_max, budget),
+            budget_text(whole_mebibytes(enough), more));
+    } else if (plan->cast_moving_bytes > 0) {
+        fprintf(out, "           those have one reader, or hardly a second one\n");
     }
 }
 
@@ -271,8 +306,27 @@ static void side_text(const struct side_box *side, const struct wf_tensor *tenso
     }
 }
 
+/* The casts of a job that has all the memory it wants. */
+struct wanted_casts {
+    struct wf_plan_cast *casts;
+    uint32_t count;
+};
+
+static const char *why_moving(const struct wanted_casts *wanted, const struct wf_edge *edge,
+                              const struct wf_op *op, enum wf_dtype to)
+{
+    for (uint32_t c = 0; c < wanted->count; c++) {
+        const struct wf_plan_cast *cast = &wanted->casts[c];
+        if (cast->src_rank == edge->src_rank && cast->tensor == op->src_tensor && cast->to == to) {
+            return "while it moves, for it does not fit into --transit-budget";
+        }
+    }
+    return "while it moves, for it has one reader, or hardly a second one";
+}
+
 static void print_op(FILE *out, const struct wf_plan_job *job, const struct wf_plan *plan,
-                     const struct wf_edge *edge, const struct wf_op *op)
+                     const struct wanted_casts *wanted, const struct wf_edge *edge,
+                     const struct wf_op *op)
 {
     const struct wf_layout *from_layout = layout_of(job, WF_TRAIN, edge->src_rank);
     const struct wf_layout *to_layout = layout_of(job, WF_INFER, edge->dst_rank);
@@ -293,7 +347,10 @@ static void print_op(FILE *out, const struct wf_plan_job *job, const struct wf_p
             wf_plan_cast_read(plan, from_layout, to_layout, edge->src_rank, op, NULL);
         fprintf(out, ", cast from %s to %s %s", wf_dtype_name(src->dtype),
                 wf_dtype_name(dst->dtype),
-                cast != NULL ? "once by the origin, for all who read it so" : "while it moves");
+                cast != NULL ? "once by the origin, for all who read it so"
+                : wf_dtype_bytes(dst->dtype) < wf_dtype_bytes(src->dtype)
+                    ? why_moving(wanted, edge, op, dst->dtype)
+                    : "by the reader");
     }
     fprintf(out, "\n");
 }
@@ -332,8 +389,11 @@ void wf_plan_explain(FILE *out, const struct wf_plan_job *job, const struct wf_p
                      uint32_t param, const struct wf_plan_focus *focus)
 {
     const struct wf_param *named = &job->model->params[param];
-    uint64_t count = 0, elements = 0;
+    struct wanted_casts wanted = {0};
+    uint64_t count = 0, elements = 0, budget = 0;
+    struct wf_error ignored;
     bool prepared = false;
+    wf_plan_casts_wanted(&job->input, plan, &wanted.casts, &wanted.count, &budget, &ignored);
     fprintf(out, "%s, %s [", named->name, wf_dtype_name(named->dtype));
     for (uint32_t i = 0; i < named->ndim; i++) {
         fprintf(out, "%s%" PRIu64, i > 0 ? ", " : "", named->shape[i]);
@@ -343,13 +403,14 @@ void wf_plan_explain(FILE *out, const struct wf_plan_job *job, const struct wf_p
         const struct wf_edge *edge = &plan->edges[e];
         for (uint32_t i = 0; i < edge->op_count && in_focus(focus, edge); i++) {
             if (edge->ops[i].param == param) {
-                print_op(out, job, plan, edge, &edge->ops[i]);
+                print_op(out, job, plan, &wanted, edge, &edge->ops[i]);
                 prepared = prepared || is_prepared(job, edge, &edge->ops[i]);
                 count++;
                 elements += edge->ops[i].box.elements;
             }
         }
     }
+    free(wanted.casts);
     if (count == 0) {
         fprintf(out, "no box of it moves\n");
     } else {
