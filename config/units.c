@@ -2,6 +2,7 @@
 #include "config/units.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 struct unit {
@@ -52,4 +53,17 @@ bool wf_parse_duration(const char *text, uint64_t *ns_out)
 bool wf_parse_bytes(const char *text, uint64_t *bytes_out)
 {
     return parse(text, sizes, sizeof sizes / sizeof sizes[0], bytes_out);
+}
+
+const char *wf_bytes_format(uint64_t bytes, char text_out[WF_BYTES_TEXT])
+{
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+    double value = (double)bytes;
+    unsigned unit = 0;
+    /* Told with three digits, 999.6 kB would be 1e+03 kB. */
+    for (; value >= (unit == 0 ? 1000 : 999.5) && unit < 5; unit++) {
+        value /= 1000;
+    }
+    snprintf(text_out, WF_BYTES_TEXT, unit == 0 ? "%.0f %s" : "%.3g %s", value, units[unit]);
+    return text_out;
 }

@@ -6,26 +6,22 @@
 #include <string.h>
 
 #include "actors/plan_casts.h"
+#include "config/units.h"
 #include "models/prepare.h"
 #include "models/variant.h"
 #include "tools/plan_cuts.h"
 
 enum {
-    NUMBER_TEXT = 32,
     SIDE_TEXT = 192,
     RANK_LINES_MAX = 32, /* of one side; of more ranks only the busiest and idlest are told */
 };
 
-static const char *bytes_text(uint64_t bytes, char text_out[NUMBER_TEXT])
+static int range_text(char *text, size_t size, const char *one, const char *many, uint64_t first,
+                      uint64_t count)
 {
-    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
-    double value = (double)bytes;
-    unsigned unit = 0;
-    for (; value >= 1000 && unit < 5; unit++) {
-        value /= 1000;
-    }
-    snprintf(text_out, NUMBER_TEXT, unit == 0 ? "%.0f %s" : "%.3g %s", value, units[unit]);
-    return text_out;
+    return count == 1
+               ? snprintf(text, size, "%s %" PRIu64, one, first)
+               : snprintf(text, size, "%s %" PRIu64 "..%" PRIu64, many, first, first + count - 1);
 }
 
 static const struct wf_layout *layout_of(const struct wf_plan_job *job, enum wf_side side,
@@ -56,7 +52,7 @@ static void add_edge(struct rank_total *total, const struct wf_edge *edge)
 static void print_ranks(FILE *out, const struct rank_total *totals, uint32_t count,
                         enum wf_side side)
 {
-    char text[NUMBER_TEXT];
+    char text[WF_BYTES_TEXT];
     uint32_t busiest = 0, idlest = 0;
     for (uint32_t r = 0; r < count; r++) {
         busiest = totals[r].bytes > totals[busiest].bytes ? r : busiest;
@@ -68,7 +64,7 @@ static void print_ranks(FILE *out, const struct rank_total *totals, uint32_t cou
         }
         fprintf(out, "  %-5s %6" PRIu32 "  %5s  %10s  %8" PRIu64 "  %5" PRIu32 "%s\n",
                 wf_side_name(side), r, side == WF_TRAIN ? "gives" : "gets",
-                bytes_text(totals[r].bytes, text), totals[r].ops, totals[r].peers,
+                wf_bytes_format(totals[r].bytes, text), totals[r].ops, totals[r].peers,
                 count <= RANK_LINES_MAX ? ""
                 : r == busiest          ? "  the busiest"
                                         : "  the idlest");
@@ -95,14 +91,15 @@ static void print_all_ranks(FILE *out, const struct wf_plan_job *job, const stru
 static void print_rank_edges(FILE *out, const struct wf_plan *plan,
                              const struct wf_plan_focus *focus)
 {
-    char text[NUMBER_TEXT];
+    char text[WF_BYTES_TEXT];
     fprintf(out, "\n  edges of %s rank %" PRIu32 "                bytes     boxes\n",
             wf_side_name(focus->side), focus->rank);
     for (uint32_t e = 0; e < plan->edge_count; e++) {
         const struct wf_edge *edge = &plan->edges[e];
         if (in_focus(focus, edge)) {
             fprintf(out, "  train %6" PRIu32 " -> infer %6" PRIu32 "  %10s  %8" PRIu32 "\n",
-                    edge->src_rank, edge->dst_rank, bytes_text(edge->bytes, text), edge->op_count);
+                    edge->src_rank, edge->dst_rank, wf_bytes_format(edge->bytes, text),
+                    edge->op_count);
         }
     }
 }
@@ -112,9 +109,9 @@ static void print_groups(FILE *out, const struct wf_plan_job *job)
     for (uint32_t g = 0; g < job->group_count; g++) {
         const struct wf_plan_job_group *group = &job->groups[g];
         uint32_t engines = group->rank_count / wf_recipe_ranks_per_engine(&group->recipe);
-        fprintf(out, "%-9s  %s: %s %" PRIu32 "..%" PRIu32, wf_side_name(group->side), group->spec,
-                group->rank_count == 1 ? "rank" : "ranks", group->first_rank,
-                group->first_rank + group->rank_count - 1);
+        char ranks[SIDE_TEXT];
+        range_text(ranks, sizeof ranks, "rank", "ranks", group->first_rank, group->rank_count);
+        fprintf(out, "%-9s  %s: %s", wf_side_name(group->side), group->spec, ranks);
         if (group->side == WF_INFER) {
             fprintf(out, ", %" PRIu32 " %s", engines, engines == 1 ? "engine" : "engines");
         }
@@ -123,14 +120,14 @@ static void print_groups(FILE *out, const struct wf_plan_job *job)
 }
 
 /* In the largest unit of 2^10 that says it exactly, as budgets are typed. */
-static const char *budget_text(uint64_t bytes, char text_out[NUMBER_TEXT])
+static const char *budget_text(uint64_t bytes, char text_out[WF_BYTES_TEXT])
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     unsigned unit = 0;
     for (; unit < 4 && bytes > 0 && bytes % 1024 == 0; unit++) {
         bytes /= 1024;
     }
-    snprintf(text_out, NUMBER_TEXT, "%" PRIu64 "%s", bytes, units[unit]);
+    snprintf(text_out, WF_BYTES_TEXT, "%" PRIu64 "%s", bytes, units[unit]);
     return text_out;
 }
 
@@ -143,8 +140,8 @@ static uint64_t whole_mebibytes(uint64_t bytes)
 /* What engines hold in a narrower type, and who casts it how often. */
 static void print_casts(FILE *out, const struct wf_plan_job *job, const struct wf_plan *plan)
 {
-    char made[NUMBER_TEXT], once[NUMBER_TEXT], saved[NUMBER_TEXT], moving[NUMBER_TEXT],
-        all[NUMBER_TEXT], budget[NUMBER_TEXT], more[NUMBER_TEXT];
+    char made[WF_BYTES_TEXT], once[WF_BYTES_TEXT], saved[WF_BYTES_TEXT], moving[WF_BYTES_TEXT],
+        all[WF_BYTES_TEXT], budget[WF_BYTES_TEXT], more[WF_BYTES_TEXT];
     uint64_t enough = 0;
     uint32_t wanted_count = 0;
     struct wf_plan_cast *wanted = NULL;
@@ -155,23 +152,25 @@ static void print_casts(FILE *out, const struct wf_plan_job *job, const struct w
     wf_plan_casts_wanted(&job->input, plan, &wanted, &wanted_count, &enough, &ignored);
     free(wanted);
     fprintf(out, "casts      over a network %s are narrower at the engines: ",
-            bytes_text(plan->cast_once_bytes + plan->cast_moving_bytes, all));
+            wf_bytes_format(plan->cast_once_bytes + plan->cast_moving_bytes, all));
     if (plan->cast_once_bytes > 0) {
         fprintf(out,
                 "%s of them are read from %s that origins cast once (%" PRIu32
                 " %s), which saves casting %s; ",
-                bytes_text(plan->cast_once_bytes, once), bytes_text(plan->cast_made_bytes, made),
-                plan->cast_count, plan->cast_count == 1 ? "tensor" : "tensors",
-                bytes_text(plan->cast_once_bytes > plan->cast_made_bytes
-                               ? plan->cast_once_bytes - plan->cast_made_bytes
-                               : 0,
-                           saved));
+                wf_bytes_format(plan->cast_once_bytes, once),
+                wf_bytes_format(plan->cast_made_bytes, made), plan->cast_count,
+                plan->cast_count == 1 ? "tensor" : "tensors",
+                wf_bytes_format(plan->cast_once_bytes > plan->cast_made_bytes
+                                    ? plan->cast_once_bytes - plan->cast_made_bytes
+                                    : 0,
+                                saved));
     }
     if (plan->cast_moving_bytes == 0 || plan->cast_once_bytes == 0) {
         fprintf(out, "%s cast while they move\n",
                 plan->cast_moving_bytes == 0 ? "none are" : "all are");
     } else {
-        fprintf(out, "%s are cast while they move\n", bytes_text(plan->cast_moving_bytes, moving));
+        fprintf(out, "%s are cast while they move\n",
+                wf_bytes_format(plan->cast_moving_bytes, moving));
     }
     if (enough > job->input.policy.cast_bytes_max) {
         fprintf(
@@ -188,22 +187,24 @@ static void print_casts(FILE *out, const struct wf_plan_job *job, const struct w
 void wf_plan_print(FILE *out, const struct wf_plan_job *job, const struct wf_plan *plan,
                    const struct wf_plan_facts *facts, const struct wf_plan_focus *focus)
 {
-    char hash[WF_HASH_TEXT], moved[NUMBER_TEXT], unique[NUMBER_TEXT], most[NUMBER_TEXT];
+    char hash[WF_HASH_TEXT], moved[WF_BYTES_TEXT], unique[WF_BYTES_TEXT], most[WF_BYTES_TEXT];
     wf_hash_format(plan->input_hash, hash);
     print_groups(out, job);
     fprintf(out, "plan       %s, %" PRIu32 " layout classes\n", hash, plan->class_count);
     fprintf(out,
             "moves      %s in %" PRIu64 " boxes over %" PRIu32
             " edges; %s of them unique, each leaves the trainer %.2f times\n",
-            bytes_text(plan->bytes_moved, moved), plan->op_count, plan->edge_count,
-            bytes_text(plan->bytes_unique, unique),
+            wf_bytes_format(plan->bytes_moved, moved), plan->op_count, plan->edge_count,
+            wf_bytes_format(plan->bytes_unique, unique),
             plan->bytes_unique > 0 ? (double)plan->bytes_moved / (double)plan->bytes_unique : 0.0);
     fprintf(out,
             "egress     busiest rank gives %s, %.3f of the mean over %" PRIu32
-            " ranks that hold a needed byte\n",
-            bytes_text(plan->egress_max, most), facts->egress_max_over_mean, plan->egress_ranks);
-    fprintf(out, "ingress    busiest rank gets %s, %.3f of the mean over %" PRIu32 " ranks\n",
-            bytes_text(plan->ingress_max, most), facts->ingress_max_over_mean, plan->ingress_ranks);
+            " %s a needed byte\n",
+            wf_bytes_format(plan->egress_max, most), facts->egress_max_over_mean,
+            plan->egress_ranks, plan->egress_ranks == 1 ? "rank that holds" : "ranks that hold");
+    fprintf(out, "ingress    busiest rank gets %s, %.3f of the mean over %" PRIu32 " %s\n",
+            wf_bytes_format(plan->ingress_max, most), facts->ingress_max_over_mean,
+            plan->ingress_ranks, plan->ingress_ranks == 1 ? "rank" : "ranks");
     print_casts(out, job, plan);
     if (facts->link_gbps > 0) {
         fprintf(out,
@@ -217,7 +218,7 @@ void wf_plan_print(FILE *out, const struct wf_plan_job *job, const struct wf_pla
                 "quantised  blocks of %" PRIu32
                 " matrices by engines, which assemble %s of them in one rank at most, because no "
                 "train rank has them whole (%s)\n",
-                job->cuts->count, bytes_text(wf_plan_cuts_bytes(job), most), first);
+                job->cuts->count, wf_bytes_format(wf_plan_cuts_bytes(job), most), first);
     }
     for (uint32_t i = 0; i < job->lacks_count; i++) {
         char lacks[WF_MANIFEST_LACKS_TEXT];
@@ -260,14 +261,6 @@ static struct side_box side_of(const struct wf_box *box, bool dst, uint64_t elem
         side.axes[side.axis_count++].step = step;
     }
     return side;
-}
-
-static int range_text(char *text, size_t size, const char *one, const char *many, uint64_t first,
-                      uint64_t count)
-{
-    return count == 1
-               ? snprintf(text, size, "%s %" PRIu64, one, first)
-               : snprintf(text, size, "%s %" PRIu64 "..%" PRIu64, many, first, first + count - 1);
 }
 
 /* "rows 0..511"; "rows 0..4095, columns 0..1023"; "4 blocks of 128 rows, 192 rows apart, from row
@@ -332,7 +325,7 @@ static void print_op(FILE *out, const struct wf_plan_job *job, const struct wf_p
     const struct wf_layout *to_layout = layout_of(job, WF_INFER, edge->dst_rank);
     const struct wf_tensor *src = &from_layout->tensors[op->src_tensor];
     const struct wf_tensor *dst = &to_layout->tensors[op->dst_tensor];
-    char src_text[SIDE_TEXT], dst_text[SIDE_TEXT], bytes[NUMBER_TEXT];
+    char src_text[SIDE_TEXT], dst_text[SIDE_TEXT], bytes[WF_BYTES_TEXT];
     struct side_box from = side_of(&op->box, false, wf_dtype_bytes(src->dtype));
     struct side_box to = side_of(&op->box, true, wf_dtype_bytes(dst->dtype));
     side_text(&from, src, src_text);
@@ -341,7 +334,8 @@ static void print_op(FILE *out, const struct wf_plan_job *job, const struct wf_p
             "  train rank %" PRIu32 " %s [%s]\n    -> infer rank %" PRIu32 " %s [%s]: %" PRIu64
             " elements, %s",
             edge->src_rank, src->name, src_text, edge->dst_rank, dst->name, dst_text,
-            op->box.elements, bytes_text(op->box.elements * wf_dtype_bytes(dst->dtype), bytes));
+            op->box.elements,
+            wf_bytes_format(op->box.elements * wf_dtype_bytes(dst->dtype), bytes));
     if (src->dtype != dst->dtype) {
         const struct wf_plan_cast *cast =
             wf_plan_cast_read(plan, from_layout, to_layout, edge->src_rank, op, NULL);
@@ -366,7 +360,7 @@ static void print_prepared(FILE *out, const struct wf_plan_job *job, uint32_t pa
                            uint64_t elements)
 {
     const struct wf_variant_pair *pair = wf_model_pair(job->model, param);
-    char made[NUMBER_TEXT], matrix[NUMBER_TEXT];
+    char made[WF_BYTES_TEXT], matrix[WF_BYTES_TEXT];
     if (pair == NULL || pair->matrix == param) {
         fprintf(out,
                 "prepared by the origin: the trainer holds it less 1, which it adds in f32; ops "
@@ -380,8 +374,9 @@ static void print_prepared(FILE *out, const struct wf_plan_job *job, uint32_t pa
             out,
             "prepared by the origin: codes of %s by rule %s, made once for all engines, because "
             "%s move then instead of %s in %s\n",
-            of->name, wf_quant_name(job->model->variants->rule), bytes_text(elements, made),
-            bytes_text(elements * wf_dtype_bytes(of->dtype), matrix), wf_dtype_name(of->dtype));
+            of->name, wf_quant_name(job->model->variants->rule), wf_bytes_format(elements, made),
+            wf_bytes_format(elements * wf_dtype_bytes(of->dtype), matrix),
+            wf_dtype_name(of->dtype));
     }
 }
 

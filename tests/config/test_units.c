@@ -55,3 +55,18 @@ Test(units, sizes)
         cr_assert_eq(value, sizes[i].value, "\"%s\"", sizes[i].text);
     }
 }
+
+Test(units, figures)
+{
+    static const struct {
+        uint64_t bytes;
+        const char *text;
+    } rows[] = {
+        {0, "0 B"},         {999, "999 B"},   {1000, "1 kB"},           {881234, "881 kB"},
+        {999499, "999 kB"}, {999500, "1 MB"}, {49100000000, "49.1 GB"}, {UINT64_MAX, "1.84e+04 PB"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[WF_BYTES_TEXT];
+        cr_expect_str_eq(wf_bytes_format(rows[i].bytes, text), rows[i].text);
+    }
+}

@@ -323,7 +323,7 @@ def case_validated():
         tensor = "model.layers.1.mlp.down_proj.weight"
         status, report, text = altered(job, f"infer:1,2,{tensor},400")
         check(status == 1 and not report["ok"] and "result   NOT OK" in text, "the run is not ok", text[-2000:])
-        check(f"version 2: 1 elements are wrong, first {tensor}[200]: expected bits" in text, "element and bits are named", text)
+        check(f"version 2: 1 element is wrong, first {tensor}[200]: expected bits" in text, "element and bits are named", text)
         counts = [(v["elements_checked"] > 200000, v["elements_wrong"]) for v in report["versions"]]
         check(counts == [(False, 0), (True, 1), (False, 0), (True, 0)], "of versions 2 and 4 all elements are checked", counts)
 

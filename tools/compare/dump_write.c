@@ -403,11 +403,16 @@ static enum wf_status write_recipe(struct writer *w, const char *folder)
     }
     json_object_object_add(root, "model", model);
     snprintf(path, sizeof path, "%s/recipe.json", folder);
-    const char *text = json_object_to_json_string_length(
-        root, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE, &len);
+    char *text = NULL;
+    int written = asprintf(&text, "%s\n",
+                           json_object_to_json_string_ext(
+                               root, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE));
     if (status == WF_OK) {
-        status = text != NULL ? wf_atomic_write_file(path, text, len, w->error)
+        status = written >= 0 ? wf_atomic_write_file(path, text, (size_t)written, w->error)
                               : wf_error_set(w->error, WF_NO_MEMORY, "no memory for a recipe");
+    }
+    if (written >= 0) {
+        free(text);
     }
     json_object_put(root);
     return status;

@@ -130,12 +130,12 @@ enum wf_status wf_run_check_all(const struct wf_run_setup *setup, struct wf_run_
             check->by = WF_RUN_CHECK_LAYOUT;
             bool packed = !spelled && wf_verify_is_packed(setup->model);
             snprintf(check->why, sizeof check->why,
-                     "against its own layout, since nobody else knows %s%s: that would not find a "
-                     "wrong one",
-                     spelled  ? "what is spelled out for "
-                     : packed ? "weights packed as "
-                              : "the family ",
-                     spelled  ? setup->infer[g].engine->name
+                     "elements are checked against the layout that moved them, which %s%s alone "
+                     "gives: were it wrong, the check would not find that",
+                     spelled  ? "a manifest"
+                     : packed ? "our own reading of "
+                              : "the table of the family ",
+                     spelled  ? ""
                      : packed ? wf_model_packing(setup->model)
                               : setup->model->family->name);
         }

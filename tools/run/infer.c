@@ -241,9 +241,10 @@ static void check_ended(struct infer *r)
     } else if (r->checked.elements_wrong > 0) {
         char line[WF_NAME_MAX + 160];
         snprintf(line, sizeof line,
-                 "version %llu: %llu elements are wrong, first %s[%llu]: expected bits 0x%x, found "
+                 "version %llu: %llu %s wrong, first %s[%llu]: expected bits 0x%x, found "
                  "0x%x",
                  (unsigned long long)r->live.step, (unsigned long long)r->checked.elements_wrong,
+                 r->checked.elements_wrong == 1 ? "element is" : "elements are",
                  r->checked.first_wrong.tensor, (unsigned long long)r->checked.first_wrong.index,
                  r->checked.first_wrong.expected, r->checked.first_wrong.found);
         wf_process_say(&r->process, line);

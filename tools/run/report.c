@@ -264,7 +264,8 @@ double wf_report_limit_seconds(const struct wf_report_round *round)
 double wf_report_limit_ratio(const struct wf_report_round *round)
 {
     const struct wf_frame_round_report *frame = &round->frame;
-    bool moved = frame->transfer_ns > 0 && frame->state == WF_REPORT_COMMITTED;
+    bool moved = frame->transfer_ns > 0 && frame->state == WF_REPORT_COMMITTED &&
+                 frame->bytes >= WF_REPORT_RATIO_BYTES_MIN;
     return moved ? wf_report_limit_seconds(round) / ((double)frame->transfer_ns * 1e-9) : 0;
 }
 
@@ -323,6 +324,9 @@ const char *wf_report_bound_by(const struct wf_report_round *round)
     double limit = wf_report_limit_seconds(round);
     if (limit <= 0) {
         return "not measured";
+    }
+    if (round->frame.bytes < WF_REPORT_RATIO_BYTES_MIN) {
+        return "too few bytes to tell";
     }
     uint64_t by_link = 0;
     for (uint32_t i = 0; i < round->frame.transports_count; i++) {

@@ -96,7 +96,11 @@ void wf_report_limit(struct wf_report *report, uint64_t step, const struct wf_li
  * the rate of memory or of the link, one after the other, since both need this host's cores. 0: not
  * known. */
 double wf_report_limit_seconds(const struct wf_report_round *round);
-/* That over the measured transfer: 1 is the limit. 0: not known, or nothing was committed. */
+/* Of fewer bytes caches and messages decide, and the limit is that of buffers larger than caches.
+ */
+#define WF_REPORT_RATIO_BYTES_MIN UINT64_C(32000000)
+/* That over the measured transfer: 1 is the limit. 0: not known, nothing was committed, or fewer
+ * bytes than that moved. */
 double wf_report_limit_ratio(const struct wf_report_round *round);
 /* Adds the ratio of every round that has one. */
 void wf_report_ratios(const struct wf_report *report, struct wf_samples *samples_out);

@@ -74,17 +74,14 @@ static struct json_object *culprit_json(const struct wf_culprit *culprit)
 
 static void put_limit(struct json_object *to, const struct wf_report_round *round)
 {
+    bool committed = round->frame.state == WF_REPORT_COMMITTED;
+    double seconds = committed ? wf_report_limit_seconds(round) : 0;
     double ratio = wf_report_limit_ratio(round);
-    if (ratio > 0) {
-        json_object_object_add(to, "limit_seconds",
-                               json_object_new_double(wf_report_limit_seconds(round)));
-        json_object_object_add(to, "limit_ratio", json_object_new_double(ratio));
-        put_text(to, "limit_how", round->limit_how);
-    } else {
-        json_object_object_add(to, "limit_seconds", NULL);
-        json_object_object_add(to, "limit_ratio", NULL);
-        json_object_object_add(to, "limit_how", NULL);
-    }
+    json_object_object_add(to, "limit_seconds",
+                           seconds > 0 ? json_object_new_double(seconds) : NULL);
+    json_object_object_add(to, "limit_ratio", ratio > 0 ? json_object_new_double(ratio) : NULL);
+    json_object_object_add(to, "limit_how",
+                           seconds > 0 ? json_object_new_string(round->limit_how) : NULL);
     put_text(to, "bound_by", wf_report_bound_by(round));
 }
 

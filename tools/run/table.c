@@ -1,6 +1,7 @@
 /* table.c - the table a person reads at the end of a job. */
 #include <string.h>
 
+#include "config/units.h"
 #include "tools/run/report.h"
 
 static double ms(uint64_t ns)
@@ -8,29 +9,29 @@ static double ms(uint64_t ns)
     return (double)ns * 1e-6;
 }
 
-static double gb(uint64_t bytes)
-{
-    return (double)bytes * 1e-9;
-}
-
 static void print_plan(const struct wf_report *report, FILE *out)
 {
     const struct wf_frame_plan_report *plan = &report->plan;
-    char hash[WF_HASH_TEXT];
+    char hash[WF_HASH_TEXT], moved[WF_BYTES_TEXT], unique[WF_BYTES_TEXT];
     wf_hash_format(plan->input, hash);
     double mean =
         plan->egress_ranks > 0 ? (double)plan->bytes_moved / (double)plan->egress_ranks : 0;
     fprintf(out,
-            "plan     %s\n         %llu ranks -> %llu ranks, %llu ops, %.3f GB moved (%.3f GB "
+            "plan     %s\n         %llu ranks -> %llu ranks, %llu ops, %s moved (%s "
             "unique), egress max/mean %.3f, built in %.1f ms\n",
             hash, (unsigned long long)plan->train_ranks, (unsigned long long)plan->infer_ranks,
-            (unsigned long long)plan->ops, gb(plan->bytes_moved), gb(plan->bytes_unique),
+            (unsigned long long)plan->ops, wf_bytes_format(plan->bytes_moved, moved),
+            wf_bytes_format(plan->bytes_unique, unique),
             mean > 0 ? (double)plan->egress_max / mean : 1.0, ms(plan->build_ns));
     if (plan->cast_once_bytes + plan->cast_moving_bytes > 0) {
-        fprintf(out,
-                "         narrower at the engines: %.3f GB cast once by trainers and read as %.3f "
-                "GB, %.3f GB cast while they move\n",
-                gb(plan->cast_made_bytes), gb(plan->cast_once_bytes), gb(plan->cast_moving_bytes));
+        char made[WF_BYTES_TEXT], once[WF_BYTES_TEXT], moving[WF_BYTES_TEXT];
+        fprintf(
+            out,
+            "         narrower at the engines: %s cast once by trainers and read as %s, %s cast "
+            "while they move\n",
+            wf_bytes_format(plan->cast_made_bytes, made),
+            wf_bytes_format(plan->cast_once_bytes, once),
+            wf_bytes_format(plan->cast_moving_bytes, moving));
     }
     if (plan->cut_matrices > 0) {
         fprintf(out,
@@ -61,7 +62,7 @@ static void print_round(const struct wf_report_round *round, FILE *out)
         fprintf(out, "%-18s %2s  %s\n", version, "", who);
     }
     double transfer = (double)frame->transfer_ns * 1e-9;
-    double rate = transfer > 0 ? gb(frame->bytes) / transfer : 0;
+    double rate = transfer > 0 ? (double)frame->bytes * 1e-9 / transfer : 0;
     char limit[16] = "     -";
     if (wf_report_limit_ratio(round) > 0) {
         snprintf(limit, sizeof limit, "%5.0f%%", 100 * wf_report_limit_ratio(round));
@@ -92,10 +93,10 @@ static void print_limits(const struct wf_report *report, FILE *out)
     }
     print_kind(&report->limit->memory, out);
     print_kind(&report->limit->link, out);
-    fprintf(
-        out, "transfer %.0f %% of the limit (median of %u versions; half of them %.0f to %.0f)\n",
-        100 * wf_samples_quantile(&ratios, 0, 0.5), ratios.count,
-        100 * wf_samples_quantile(&ratios, 0, 0.25), 100 * wf_samples_quantile(&ratios, 0, 0.75));
+    fprintf(out, "transfer %.0f %% of the limit (median of %u %s; half of them %.0f to %.0f)\n",
+            100 * wf_samples_quantile(&ratios, 0, 0.5), ratios.count,
+            ratios.count == 1 ? "version" : "versions", 100 * wf_samples_quantile(&ratios, 0, 0.25),
+            100 * wf_samples_quantile(&ratios, 0, 0.75));
 }
 
 static void print_selected(const struct wf_report *report, FILE *out)
