@@ -72,12 +72,16 @@ static enum wf_status find_by_file(const char *path, struct wf_target *target,
     return WF_OK;
 }
 
+static bool ends_with(const char *text, const char *end)
+{
+    size_t len = strlen(text), end_len = strlen(end);
+    return len > end_len && memcmp(text + len - end_len, end, end_len) == 0;
+}
+
 bool wf_target_is_file(const char *text)
 {
     struct stat info;
-    size_t len = strlen(text);
-    return (len > 5 && strcmp(text + len - 5, ".yaml") == 0) ||
-           (len > 4 && strcmp(text + len - 4, ".yml") == 0) ||
+    return ends_with(text, ".yaml") || ends_with(text, ".yml") ||
            (stat(text, &info) == 0 && S_ISREG(info.st_mode));
 }
 
