@@ -201,10 +201,12 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
     F(KEY, round, 0) F(U64, group, UINT32_MAX) F(U64, first, UINT32_MAX) F(U64, count, UINT32_MAX) \
     F(U64, within, UINT32_MAX) F(U64, elements, UINT32_MAX)
 /* `object`: of all groups, where the rank's own copies of something differ from each other; of a
- * single chunk, or of elements in it, what that is. `holds`: elements of the single chunk. */
+ * single chunk, or of elements in it, what that is. `holds`: elements of the single chunk. `failed`:
+ * the rank could not compare, for what `object` says, and there are no sums. */
 #define WF_FIELDS_replicas(F)                                                                      \
     F(KEY, round, 0) F(U64, group, UINT32_MAX) F(U64, first, UINT32_MAX) F(U64, count, UINT32_MAX) \
     F(U64, within, UINT32_MAX) F(U64, elements, UINT32_MAX) F(U64, holds, UINT32_MAX)              \
+    F(U64, failed, 1)                                                                              \
     F(HASH, plan, 0) /* whose layouts the groups follow from */                                    \
     F(TEXT, object, WF_OBJECT_MAX) F(LIST, sums, replica, WF_REPLICA_GROUPS_MAX)
 /* A rank's own account of a version: phases for the timeline, counts of the demo's checks. `text`: how

@@ -441,6 +441,19 @@ static void take_half(struct wf_server_replicas *r, const struct wf_server_rank 
     }
 }
 
+/* Its copies are left out: the others' agree or not without them. */
+static void tell_failed(const struct wf_meta_server *server, const struct wf_server_rank *rank,
+                        const struct wf_frame_replicas *replicas)
+{
+    char who[WF_CULPRIT_TEXT], version[WF_VERSION_TEXT];
+    wf_server_rank_text(rank, who, sizeof who);
+    wf_version_format(replicas->round.version, version);
+    wf_log(wf_loop_log(server->loop), WF_LOG_WARN,
+           "version %s: %.200s could not compare what it holds with others' copies: %.300s; the "
+           "version goes on without its word",
+           version, who, replicas->object);
+}
+
 void wf_server_on_replicas(struct wf_meta_server *server, struct wf_server_rank *rank,
                            const struct wf_frame_replicas *replicas)
 {
@@ -464,4 +477,9 @@ void wf_server_on_replicas(struct wf_meta_server *server, struct wf_server_rank 
     }
     rank->copies_said = true;
     rank->copies_incarnation = rank->incarnation;
+    if (replicas->failed) {
+        tell_failed(server, rank, replicas);
+        rank->copies.object[0] = '\0'; /* no place in which two of its copies differ */
+        rank->copies.sums_count = 0;
+    }
 }

@@ -95,6 +95,7 @@ struct sender_replicas {
     struct wf_local_msg *request; /* newest that is not answered; owned */
     struct wf_replicas *made;     /* NULL: it cannot be made, or was not yet */
     struct wf_hash made_of;       /* the plan's input hash */
+    struct wf_round_key made_for; /* the round that it was made in, or could not be */
     struct wf_job job;            /* that makes it, of `agreed` */
     bool making;
     struct wf_agreed *agreed;

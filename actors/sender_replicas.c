@@ -13,6 +13,7 @@
 #include "runtime/log.h"
 
 enum { REPLICAS_GRAIN = 8 /* chunks of one job */ };
+#define NO_MEMORY_FOR_SUMS "there is no memory for its sums"
 
 /* Pool thread. */
 static void make(struct wf_job *job)
@@ -62,17 +63,31 @@ static void drop(struct sender_replicas *r)
 
 /* --- answers
  * -------------------------------------------------------------------------------------- */
-static void list_sums(const struct sender_replicas *r, struct wf_frame_replicas *frame)
+/* Without this the server would take the silence for agreement. */
+static void say_failed(struct wf_frame_replicas *frame, const char *why)
 {
+    frame->failed = 1;
+    snprintf(frame->object, sizeof frame->object, "%.299s", why);
+}
+
+static void list_sums(const struct wf_sender *sender, struct wf_frame_replicas *frame)
+{
+    const struct sender_replicas *r = &sender->replicas;
     uint32_t count;
     const struct wf_replicas_group *groups = wf_replicas_groups(r->made, &count);
     count = count < WF_REPLICA_GROUPS_MAX ? count : WF_REPLICA_GROUPS_MAX;
     frame->sums = calloc((size_t)count + 1, sizeof frame->sums[0]);
-    for (uint32_t i = 0; i < count && frame->sums != NULL; i++) {
+    if (frame->sums == NULL) {
+        say_failed(frame, NO_MEMORY_FOR_SUMS);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
         struct wf_el_replica *sum = &frame->sums[frame->sums_count++];
         *sum = (struct wf_el_replica){.group = groups[i].id, .chunks = groups[i].chunks};
         wf_replicas_sum(r->made, sum->group, 0, sum->chunks, &sum->sum);
     }
+    wf_replicas_own_differ(r->made, sender->rank->options.model, sender->rank->layout,
+                           frame->object, sizeof frame->object);
 }
 
 /* Of chunks, from what was computed; of elements in one, from memory: a server that looks for the
@@ -89,7 +104,11 @@ static void add_sum(const struct wf_sender *sender, struct wf_frame_replicas *fr
                    ? wf_replicas_part_sum(r->made, sender->slots[r->slot].tensors, part, &sum.sum)
                    : wf_replicas_sum(r->made, part.group, frame->first, frame->count, &sum.sum);
     frame->sums = calloc(1, sizeof frame->sums[0]);
-    if (frame->sums != NULL && has) {
+    if (frame->sums == NULL) {
+        say_failed(frame, NO_MEMORY_FOR_SUMS);
+        return;
+    }
+    if (has) {
         frame->sums[frame->sums_count++] = sum;
     }
     if (frame->count == 1) {
@@ -102,17 +121,14 @@ static void add_sum(const struct wf_sender *sender, struct wf_frame_replicas *fr
 static void answer(struct wf_sender *sender)
 {
     struct sender_replicas *r = &sender->replicas;
-    const struct wf_model *model = sender->rank->options.model;
     struct wf_local_msg *out = wf_local_msg_new(WF_LOCAL_REPLICAS_DONE, NULL);
     struct wf_frame_replicas *frame = &out->replicas;
     *frame = r->request->replicas;
     frame->plan = r->made_of;
     if (r->made == NULL) {
-        frame->object[0] = '\0'; /* nothing can be said: an answer all the same */
+        say_failed(frame, r->error.text);
     } else if (frame->count == 0) {
-        list_sums(r, frame);
-        wf_replicas_own_differ(r->made, model, sender->rank->layout, frame->object,
-                               sizeof frame->object);
+        list_sums(sender, frame);
     } else {
         add_sum(sender, frame);
     }
@@ -142,10 +158,19 @@ static void start_making(struct sender_replicas *r, const struct wf_layout *own,
     r->has_computed = false;
     r->agreed = wf_agreed_hold(r->request->agreed);
     r->made_of = r->agreed->plan->input_hash;
+    r->made_for = r->request->replicas.round;
     r->own = own;
     r->making = true;
     r->status = WF_OK;
     env->ops->job(env, &r->job);
+}
+
+/* Of another plan, or it was not to be had; memory there may be in the next round. */
+static bool must_make(const struct sender_replicas *r)
+{
+    bool same_plan = wf_hash_equal(r->made_of, r->request->agreed->plan->input_hash);
+    bool same_round = wf_round_key_equal(&r->made_for, &r->request->replicas.round);
+    return !same_plan || (r->made == NULL && r->status == WF_NO_MEMORY && !same_round);
 }
 
 void sender_replicas_settle(struct wf_sender *sender)
@@ -166,7 +191,7 @@ void sender_replicas_settle(struct wf_sender *sender)
         return;
     }
     const struct wf_round_key *key = &r->request->replicas.round;
-    if (!wf_hash_equal(r->made_of, r->request->agreed->plan->input_hash)) {
+    if (must_make(r)) {
         start_making(r, sender->rank->layout, wf_loop_env(sender->rank->loop));
     } else if (r->made == NULL || (r->has_computed && wf_round_key_equal(&r->computed, key))) {
         answer(sender);
@@ -186,6 +211,26 @@ void sender_replicas_ask(struct wf_sender *sender, struct wf_local_msg *request)
     sender_replicas_settle(sender);
 }
 
+static void warn_of_left_out(struct wf_log *log, const struct wf_replicas *made)
+{
+    uint32_t groups;
+    wf_replicas_groups(made, &groups);
+    if (wf_replicas_unseen(made) > 0) {
+        wf_log(log, WF_LOG_WARN,
+               "%" PRIu64 " elements that other ranks hold too are not compared with theirs: the "
+               "layouts cut them too differently; nothing is to be done, what a transfer checks "
+               "covers them as before",
+               wf_replicas_unseen(made));
+    }
+    if (groups > WF_REPLICA_GROUPS_MAX) {
+        wf_log(log, WF_LOG_WARN,
+               "%" PRIu32 " of the %" PRIu32 " groups of ranks that this rank shares elements with "
+               "are not compared: an answer has room for %d; only a layout whose tensors are "
+               "spread very unevenly has that many",
+               groups - WF_REPLICA_GROUPS_MAX, groups, (int)WF_REPLICA_GROUPS_MAX);
+    }
+}
+
 void sender_replicas_made(struct wf_sender *sender)
 {
     struct sender_replicas *r = &sender->replicas;
@@ -196,11 +241,8 @@ void sender_replicas_made(struct wf_sender *sender)
     if (r->status != WF_OK) {
         wf_log(log, WF_LOG_WARN, "copies are not compared with those of other ranks: %.600s",
                r->error.text);
-    } else if (r->made != NULL && wf_replicas_unseen(r->made) > 0) {
-        wf_log(log, WF_LOG_WARN,
-               "%" PRIu64 " elements that other ranks hold too are not compared with theirs: the "
-               "layouts cut them too differently",
-               wf_replicas_unseen(r->made));
+    } else if (r->made != NULL) {
+        warn_of_left_out(log, r->made);
     }
     sender_replicas_settle(sender);
 }

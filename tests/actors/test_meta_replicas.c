@@ -1,9 +1,11 @@
 /* test_meta_replicas.c - what ranks say of what they hold alike, as the server sees it: whom it
  * asks and when, what it compares, what it says of it, and for whom it does not wait. */
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/log.h"
 #include "tests/actors/puppets.h"
 
 enum { ENGINES = 4, GROUP = 7, CHUNKS = 8 };
@@ -26,6 +28,7 @@ enum manner {
     OF_ANOTHER_PLAN,
     OF_OTHER_CHUNKS,
     NOTHING,
+    FAILS,
     TWICE,
     SILENT,
     LEAVES
@@ -65,13 +68,14 @@ static void answer(struct puppet *rank, const struct wf_frame_replicas_request *
                                          .elements = request->elements,
                                          .plan = rank->input,
                                          .sums = &sum,
-                                         .sums_count = manner != NOTHING};
+                                         .sums_count = manner != NOTHING && manner != FAILS,
+                                         .failed = manner == FAILS};
     if (request->count == 0) {
         sum.sum = sum_of(manner, 0, CHUNKS, DIFFERENT_CHUNK);
         replicas.plan.low += manner == OF_ANOTHER_PLAN;
         sum.chunks += manner == OF_OTHER_CHUNKS;
         sum.sum.high += manner == OF_ANOTHER_PLAN || manner == OF_OTHER_CHUNKS;
-        strcpy(replicas.object, manner == TWICE ? OBJECT : "");
+        strcpy(replicas.object, manner == TWICE ? OBJECT : manner == FAILS ? "out of luck" : "");
     } else if (request->elements == 0) {
         cr_assert_eq(request->group, GROUP);
         sum.sum = sum_of(manner, request->first, request->count, DIFFERENT_CHUNK);
@@ -195,6 +199,12 @@ static const struct row {
      ""},
     {"one that can say nothing",
      {ALIKE, NOTHING, ODD, ALIKE, ALIKE},
+     4,
+     1,
+     1,
+     "2 of the 3 ranks that hold it"},
+    {"one that could not compare",
+     {ALIKE, FAILS, ODD, ALIKE, ALIKE},
      4,
      1,
      1,
@@ -365,6 +375,41 @@ Test(meta_replicas, trainers_at_the_deadline)
         world_close(&w);
     }
     start(1);
+}
+
+struct ear {
+    struct wf_log_sink sink; /* first */
+    char line[WF_LOG_LINE_MAX];
+};
+
+static void hear(struct wf_log_sink *sink, enum wf_log_level level, const char *line, size_t len)
+{
+    struct ear *ear = (struct ear *)sink;
+    (void)level;
+    if (strstr(line, "could not compare") != NULL) {
+        snprintf(ear->line, sizeof ear->line, "%.*s", (int)len, line);
+    }
+}
+
+/* A rank that cannot compare stops nobody, and is not taken for one that agrees. */
+Test(meta_replicas, who_could_not_compare_is_told_of)
+{
+    static const enum manner fails[2] = {FAILS, ALIKE};
+    struct ear ear = {.sink = {hear}};
+    struct wf_log log;
+    start(1);
+    wf_log_init(&log, &ear.sink, wf_loop_env(w.server_loop), WF_LOG_WARN, "server");
+    wf_loop_set_log(w.server_loop, &log);
+    struct wf_round_key key = vote_all(2);
+    while (answer_all(fails) == 0) {
+        world_run(&w, PUPPET_MS);
+    }
+    flip_all(key);
+    cr_expect_eq(report_of(fails)->replicas_checked, 1, "the engine's");
+    cr_expect_not_null(strstr(ear.line, "train rank 0 (host here) could not compare what it holds "
+                                        "with others' copies: out of luck; "),
+                       "%s", ear.line);
+    wf_loop_set_log(w.server_loop, NULL);
 }
 
 /* --- in place ------------------------------------------------------------------------------------

@@ -489,6 +489,48 @@ Test(sender, a_revoke_is_answered_when_no_digest_reads_the_weights)
     stage_close(&stage);
 }
 
+/* What the rank answers when it is asked for its sums, in that round. */
+static struct wf_local_msg *ask_for_sums(struct stage *stage, const struct wf_round_key *key)
+{
+    struct stage_rank *train = stage_train(stage, 0);
+    struct wf_local_msg *request = wf_local_msg_new(WF_LOCAL_REPLICAS, &train->client.actor);
+    request->agreed = wf_agreed_hold(train->rank.sender->agreed);
+    request->replicas.round = *key;
+    wf_send(wf_sender_actor(train->rank.sender), &request->msg);
+    struct wf_local_msg *answer = stage_wait(stage, train, WF_LOCAL_REPLICAS_DONE);
+    cr_assert_not_null(answer);
+    return answer;
+}
+
+/* An answer without sums would be taken for agreement. */
+Test(sender, says_why_it_cannot_compare_and_tries_again_in_the_next_round)
+{
+    const struct stage_options two = {
+        .train = "megatron:tp=2", .infer = "vllm:tp=1", .share_memory = true};
+    struct stage stage;
+    stage_open(&stage, &two);
+    stage_plan(&stage);
+    struct wf_sender *sender = stage_train(&stage, 0)->rank.sender;
+    struct wf_round_key key = stage_key(&stage, 1, 1), next = stage_key(&stage, 2, 1);
+    stage_send(stage_train(&stage, 0), wf_sender_actor(sender), WF_LOCAL_GRANT, &key, 0);
+    struct wf_local_msg *answer = ask_for_sums(&stage, &key);
+    cr_expect(answer->replicas.failed == 0 && answer->replicas.sums_count > 0);
+    stage_drop(answer);
+    wf_replicas_free(sender->replicas.made); /* as where memory was short */
+    sender->replicas.made = NULL;
+    sender->replicas.status = WF_NO_MEMORY;
+    snprintf(sender->replicas.error.text, sizeof sender->replicas.error.text, "memory is short");
+    answer = ask_for_sums(&stage, &key);
+    cr_expect(answer->replicas.failed == 1 && answer->replicas.sums_count == 0);
+    cr_expect_str_eq(answer->replicas.object, "memory is short");
+    stage_drop(answer);
+    stage_send(stage_train(&stage, 0), wf_sender_actor(sender), WF_LOCAL_GRANT, &next, 0);
+    answer = ask_for_sums(&stage, &next);
+    cr_expect(answer->replicas.failed == 0 && answer->replicas.sums_count > 0);
+    stage_drop(answer);
+    stage_close(&stage);
+}
+
 /* The parts of a rank are freed one after the other: what goes back to a part that is gone would be
  * a write to freed memory (a rank that ends because it cannot plan did so). */
 Test(sender, messages_between_parts_never_go_back)
