@@ -151,9 +151,9 @@ struct receiver_make {
     struct wf_agreed *agreed;        /* whose plan that is; holds; or NULL */
     const struct wf_layout *planned; /* this rank's layout in it */
     uint64_t bytes;                  /* of the assembled tensors */
-    struct wf_region memory;         /* of as many, once a round needed it */
+    struct wf_region memory;         /* of as many from a round's start on; or of another plan */
     uint8_t *scratch;                /* a part for each lane of `batch` */
-    struct wf_job job;               /* BEFORE: claims the memory */
+    struct wf_job job;               /* BEFORE: claims the memory, gives back what was there */
     bool claiming;                   /* it runs */
     enum wf_status status;           /* how it ended */
     struct wf_error error;
@@ -261,9 +261,10 @@ void receiver_hook_late(struct wf_receiver *receiver);
 /* receiver_make.c: codes and scales that no source has (models/assemble.h). */
 void receiver_make_init(struct wf_receiver *receiver);
 void receiver_make_fini(struct wf_receiver *receiver);
-/* This plan is at hand (NULL: none); room that another one had is given up. In IDLE only. */
+/* This plan is at hand (NULL: none); room that another one had stays until the next round. In IDLE
+ * only. */
 void receiver_make_use(struct wf_receiver *receiver, struct wf_agreed *agreed);
-/* A round of this plan begins: claims the room, as a job, then receiver_hook_before. */
+/* A round of this plan begins: makes the room fit, as a job, then receiver_hook_before. */
 void receiver_make_room(struct wf_receiver *receiver, struct wf_agreed *agreed);
 void receiver_make_claimed(struct wf_receiver *receiver); /* CLAIMED */
 void receiver_make_start(struct wf_receiver *receiver);   /* then receiver_hook_after */

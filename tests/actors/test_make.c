@@ -169,3 +169,27 @@ Test(make, late_and_stopped)
     cr_expect_eq(receiver->make.memory.address, room);
     stage_close(&stage);
 }
+
+/* The loop gives no room back: another plan keeps it, and a job takes what fits its bytes. */
+Test(make, room_goes_and_comes_in_a_job)
+{
+    struct stage stage;
+    open_stage(&stage, WF_MODE_STAGED, NULL);
+    struct wf_receiver *receiver = reader(&stage)->receiver;
+    struct receiver_make *make = &receiver->make;
+    struct wf_round_key key = stage_key(&stage, 1, 1);
+    stage_transfer(&stage, &key);
+    const uint64_t bytes = make->memory.len_bytes;
+    cr_assert_gt(bytes, 0);
+    receiver_make_use(receiver, NULL);
+    cr_expect(make->bytes == 0 && make->memory.len_bytes == bytes, "unmapped by the loop");
+    struct wf_error error;
+    wf_memory_free(&make->memory); /* as if that plan had needed more */
+    cr_assert_eq(wf_memory_new("more", 2 * bytes, false, &make->memory, &error), WF_OK);
+    key = stage_key(&stage, 1, 2);
+    stage_transfer(&stage, &key);
+    cr_expect_eq(make->memory.len_bytes, bytes);
+    stage_flip(&stage, &key);
+    cr_expect(is_quantised(&stage));
+    stage_close(&stage);
+}
