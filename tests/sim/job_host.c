@@ -411,6 +411,12 @@ static void make_tensors(struct job_rank *host)
     }
 }
 
+/* For all of the model, or for some of it. */
+static uint64_t room_to_cast(const struct job *job)
+{
+    return !job->options.casts ? 0 : job->options.seed % 2 == 0 ? 1 << 20 : 8192;
+}
+
 void job_rank_start(struct job *job, uint32_t index)
 {
     struct job_rank *host = &job->ranks[index];
@@ -460,9 +466,7 @@ void job_rank_start(struct job *job, uint32_t index)
         .tensors = host->tensors,
         .tensor_count = host->layout->tensor_count,
         .publish = job->options.publish,
-        .policy = {.cast_bytes_max = !job->options.casts          ? 0
-                                     : job->options.seed % 2 == 0 ? 1 << 20
-                                                                  : 8192},
+        .policy = {.cast_bytes_max = room_to_cast(job)},
         .transports = &host->transport,
         .transport_count = 1,
         .mode = mode,
