@@ -44,7 +44,7 @@ def case_replica():
     """A rank that is started again is filled from the other engine, while the trainer trains on."""
     with Work(layers=64) as work:
         for _ in range(3):  # a version that waits may be sooner: then its round brings the rank back
-            job = Watched(work.job(infer=IN_PLACE, versions=60, extra="policy: {commit: each}\n"))
+            job = Watched(work.job(infer=IN_PLACE, versions=30, extra="policy: {commit: each}\n"))
             job.until(r"version 3 of \d+ committed")
             os.kill(child_pid(job.process.pid, "--rank", "infer:1"), signal.SIGKILL)
             status, report = job.end()
