@@ -7,6 +7,7 @@
 #include "runtime/jobs.h"
 #include "runtime/loop.h"
 #include "tests/runtime/clock_env.h"
+#include "tests/within.h"
 
 enum { JOBS = 500 };
 
@@ -57,7 +58,7 @@ static struct square *make_squares(struct owner *owner)
     return squares;
 }
 
-Test(jobs, results_come_back_as_messages, .timeout = 30)
+Test(jobs, results_come_back_as_messages, .init = within_a_minute)
 {
     static const unsigned workers[] = {1, 2, 7};
     for (size_t i = 0; i < sizeof workers / sizeof workers[0]; i++) {
@@ -82,7 +83,7 @@ Test(jobs, results_come_back_as_messages, .timeout = 30)
     }
 }
 
-Test(jobs, freeing_does_what_was_submitted, .timeout = 30)
+Test(jobs, freeing_does_what_was_submitted, .init = within_a_minute)
 {
     struct clock_env env = {.env.ops = &clock_env_real};
     struct owner owner = {0};

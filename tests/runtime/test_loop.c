@@ -9,6 +9,7 @@
 #include "runtime/loop.h"
 #include "runtime/trace.h"
 #include "tests/runtime/clock_env.h"
+#include "tests/within.h"
 
 enum { MS = 1000000 };
 
@@ -69,7 +70,7 @@ static void check_idle(struct fixture *f)
     cr_assert_eq(stats.messages, 0);
 }
 
-Test(loop, an_idle_loop_does_not_wake, .timeout = 30)
+Test(loop, an_idle_loop_does_not_wake, .init = within_a_minute)
 {
     on_each(check_idle);
 }
@@ -149,7 +150,7 @@ static void check_two_loops(struct fixture *f)
     wf_loop_free(other.loop);
 }
 
-Test(loop, two_loops_wake_each_other, .timeout = 60)
+Test(loop, two_loops_wake_each_other, .init = within_a_minute)
 {
     on_each(check_two_loops);
 }
@@ -201,7 +202,7 @@ static void check_watch(struct fixture *f)
     close(fds[1]);
 }
 
-Test(loop, a_watch_is_called_in_a_pass, .timeout = 30)
+Test(loop, a_watch_is_called_in_a_pass, .init = within_a_minute)
 {
     on_each(check_watch);
 }
@@ -271,7 +272,7 @@ static void check_busy(struct fixture *f)
     close(fds[1]);
 }
 
-Test(loop, work_does_not_starve_descriptors_and_timers, .timeout = 30)
+Test(loop, work_does_not_starve_descriptors_and_timers, .init = within_a_minute)
 {
     on_each(check_busy);
 }
@@ -341,7 +342,7 @@ static void check_source(struct fixture *f)
     wf_loop_remove_source(f->loop, &first.source);
 }
 
-Test(loop, a_progress_source_is_armed_before_sleeping_and_may_be_busy, .timeout = 30)
+Test(loop, a_progress_source_is_armed_before_sleeping_and_may_be_busy, .init = within_a_minute)
 {
     on_each(check_source);
 }
@@ -384,7 +385,7 @@ static void check_stop(struct fixture *f)
     }
 }
 
-Test(loop, stop_is_never_missed, .timeout = 30)
+Test(loop, stop_is_never_missed, .init = within_a_minute)
 {
     on_each(check_stop);
 }
@@ -413,7 +414,7 @@ static void check_signal(struct fixture *f)
     wf_loop_run(f->loop);
 }
 
-Test(loop, a_signal_handler_may_stop_it, .timeout = 30)
+Test(loop, a_signal_handler_may_stop_it, .init = within_a_minute)
 {
     on_each(check_signal);
 }

@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/within.h"
+
 enum {
     PRODUCERS = 2,
     EACH = 2,
@@ -363,7 +365,7 @@ static const struct model_row rows[] = {
     {"plain store, messages sent again", true, false, true, true},
 };
 
-Test(mailbox_model, every_interleaving, .timeout = 60)
+Test(mailbox_model, every_interleaving, .init = within_a_minute)
 {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct model model = {.row = &rows[i]};

@@ -5,6 +5,7 @@
 
 #include "tests/transports/job_env.h"
 #include "tests/transports/ucx_own.h"
+#include "tests/within.h"
 
 /* Every second byte: the source has to pack it. */
 static void start_packed(struct own_source *own)
@@ -39,7 +40,7 @@ static void check_packed(struct own_source *own, const char *why)
     }
 }
 
-Test(ucx_again, a_request_that_waited_too_long_is_asked_again, .timeout = 60)
+Test(ucx_again, a_request_that_waited_too_long_is_asked_again, .init = within_a_minute)
 {
     struct own_source own;
     open_own(&own);
@@ -55,7 +56,7 @@ Test(ucx_again, a_request_that_waited_too_long_is_asked_again, .timeout = 60)
     close_own(&own);
 }
 
-Test(ucx_again, a_reader_that_connects_again_leaves_nothing_behind, .timeout = 60)
+Test(ucx_again, a_reader_that_connects_again_leaves_nothing_behind, .init = within_a_minute)
 {
     struct own_source own;
     open_own(&own);
@@ -82,7 +83,7 @@ Test(ucx_again, a_reader_that_connects_again_leaves_nothing_behind, .timeout = 6
 }
 
 /* The farewell of an earlier connection is overtaken by the greeting of this one. */
-Test(ucx_again, a_late_farewell_ends_only_its_own_connection, .timeout = 60)
+Test(ucx_again, a_late_farewell_ends_only_its_own_connection, .init = within_a_minute)
 {
     struct own_source own;
     open_own(&own);
@@ -119,7 +120,7 @@ static bool two_done(struct world *world)
 
 /* The frozen read holds all credits, so the other has nothing on its way when the reading side is
  * made anew. */
-Test(ucx_again, a_read_without_credits_goes_on_after_the_barrier, .timeout = 60)
+Test(ucx_again, a_read_without_credits_goes_on_after_the_barrier, .init = within_a_minute)
 {
     struct world world, other;
     struct wf_import second;
