@@ -378,8 +378,8 @@ void wf_server_repeat(struct wf_meta_server *server, struct wf_server_rank *rank
                wf_server_engine_is_full(server, &server->engines[rank->engine])) {
         wf_server_send_resume(server, rank);
     }
-    wf_server_replicas_repeat(server, rank);
     if ((rank->member || rank->source) && !rank->lost && server->state != WF_SERVER_IDLE) {
         repeat_round(server, rank);
     }
+    wf_server_replicas_repeat(server, rank); /* behind OPEN, if that is repeated */
 }

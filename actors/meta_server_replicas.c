@@ -72,9 +72,14 @@ static struct wf_frame_replicas_request search_request(const struct wf_server_re
     return request;
 }
 
+/* Nobody answers of a round that he has not heard of: whose OPEN is still owed is asked right
+ * behind it (meta_server_send.c), which with many ranks is some turns later. */
 static void ask(struct wf_meta_server *server, const struct wf_server_rank *rank)
 {
     const struct wf_server_replicas *r = &server->replicas;
+    if (rank->owed & WF_OWED_OPEN) {
+        return;
+    }
     struct wf_frame_replicas_request request = {.round = r->key};
     if (r->stage == WF_REPLICAS_SEARCH) {
         request = search_request(r);

@@ -72,6 +72,9 @@ static size_t pay(struct wf_meta_server *server, struct wf_server_rank *rank)
         sent = wf_server_send_open(server, rank);
         bytes += sent != NULL ? sent->len_bytes : 0;
     }
+    if (owed & WF_OWED_OPEN) { /* what waited for it */
+        wf_server_replicas_repeat(server, rank);
+    }
     return bytes;
 }
 
