@@ -1,7 +1,5 @@
 /* messages_decode.c - bytes to frames: everything is checked before it is believed.
- *
- * The few forms of msgpack that frames use are read with a cursor of our own: msgpack-c's unpacker
- * allocates what an array's head claims before it has seen an element.
+ * Values are taken by runtime/msgpack_read.h.
  */
 #include "actors/messages_schema.h"
 
@@ -9,13 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/msgpack_read.h"
+
 struct block { /* one list of a decoded frame; they hang together from wf_frame.memory */
     struct block *next;
     _Alignas(16) uint8_t bytes[];
 };
 
 struct reader {
-    const uint8_t *at, *end;
+    struct wf_msgpack in;
     const struct wf_schema *schema; /* the frame's */
     const struct wf_field *list;    /* the list being read, or NULL */
     uint32_t list_index;
@@ -53,68 +53,32 @@ static enum wf_status refuse_number(struct reader *r, const char *what, uint64_t
     return refuse(r, expected, text);
 }
 
-static size_t bytes_left(const struct reader *r)
-{
-    return (size_t)(r->end - r->at);
-}
-
-/* Takes a big-endian number of `size` bytes that follows a form byte. */
-static bool take_number(struct reader *r, size_t size, uint64_t *number_out)
-{
-    if (bytes_left(r) < size) {
-        return false;
-    }
-    uint64_t number = 0;
-    for (size_t i = 0; i < size; i++) {
-        number = number << 8 | r->at[i];
-    }
-    r->at += size;
-    *number_out = number;
-    return true;
-}
-
-/* How msgpack writes a head: `fix_mask`/`fix_tag` for the short form, then forms of 1, 2, 4 and 8
- * byte numbers (0: that size does not exist). */
-struct head {
-    const char *what;
-    uint8_t fix_mask, fix_tag;
-    uint8_t form[4];
+static const char *const form_names[] = {
+    [WF_MSGPACK_NUMBER] = "an integer",
+    [WF_MSGPACK_TEXT] = "a text",
+    [WF_MSGPACK_BYTES] = "bytes",
+    [WF_MSGPACK_LIST] = "a list",
 };
-static const struct head head_u64 = {"an integer", 0x80, 0x00, {0xcc, 0xcd, 0xce, 0xcf}};
-static const struct head head_text = {"a text", 0xe0, 0xa0, {0xd9, 0xda, 0xdb, 0}};
-static const struct head head_bytes = {"bytes", 0xff, 0xc1, {0xc4, 0xc5, 0xc6, 0}};
-static const struct head head_array = {"a list", 0xf0, 0x90, {0, 0xdc, 0xdd, 0}};
 
-static enum wf_status read_head(struct reader *r, const struct head *head, uint64_t *number_out)
+static enum wf_status read_head(struct reader *r, enum wf_msgpack_form form, uint64_t *number_out)
 {
-    static const size_t sizes[4] = {1, 2, 4, 8};
-    if (bytes_left(r) == 0) {
-        return refuse(r, head->what, "the end of the frame");
-    }
-    uint8_t form = *r->at;
-    if ((form & head->fix_mask) == head->fix_tag && form != 0xc1) { /* 0xc1 is never used */
-        r->at++;
-        *number_out = form & (uint8_t)~head->fix_mask;
-        return WF_OK;
-    }
-    for (size_t i = 0; i < 4; i++) {
-        if (head->form[i] != 0 && head->form[i] == form) {
-            r->at++;
-            if (!take_number(r, sizes[i], number_out)) {
-                return refuse(r, head->what, "the end of the frame");
-            }
-            return WF_OK;
-        }
-    }
     char found[40];
-    snprintf(found, sizeof found, "something else (0x%02x)", form);
-    return refuse(r, head->what, found);
+    switch (wf_msgpack_take_head(&r->in, form, number_out)) {
+    case WF_MSGPACK_TAKEN:
+        return WF_OK;
+    case WF_MSGPACK_ENDS:
+        return refuse(r, form_names[form], "the end of the frame");
+    case WF_MSGPACK_OTHER:
+        break;
+    }
+    snprintf(found, sizeof found, "something else (0x%02x)", *r->in.at);
+    return refuse(r, form_names[form], found);
 }
 
 static enum wf_status read_numbers(struct reader *r, uint64_t *numbers_out, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        enum wf_status status = read_head(r, &head_u64, &numbers_out[i]);
+        enum wf_status status = read_head(r, WF_MSGPACK_NUMBER, &numbers_out[i]);
         if (status != WF_OK) {
             return status;
         }
@@ -125,7 +89,7 @@ static enum wf_status read_numbers(struct reader *r, uint64_t *numbers_out, size
 static enum wf_status read_array_of(struct reader *r, size_t count)
 {
     uint64_t found = 0;
-    enum wf_status status = read_head(r, &head_array, &found);
+    enum wf_status status = read_head(r, WF_MSGPACK_LIST, &found);
     if (status == WF_OK && found != count) {
         char expected[40], text[40];
         snprintf(expected, sizeof expected, "%zu values", count);
@@ -135,24 +99,22 @@ static enum wf_status read_array_of(struct reader *r, size_t count)
     return status;
 }
 
-static enum wf_status read_span(struct reader *r, const struct head *head, uint64_t max,
+static enum wf_status read_span(struct reader *r, enum wf_msgpack_form form, uint64_t max,
                                 const uint8_t **start_out, size_t *len_out)
 {
     uint64_t len = 0;
-    enum wf_status status = read_head(r, head, &len);
+    enum wf_status status = read_head(r, form, &len);
     if (status != WF_OK) {
         return status;
     }
     if (len > max) {
-        return refuse_number(r, head == &head_text ? "a text with a length" : "a byte count", max,
-                             len);
+        return refuse_number(r, form == WF_MSGPACK_TEXT ? "a text with a length" : "a byte count",
+                             max, len);
     }
-    if (len > bytes_left(r)) {
-        return refuse(r, head->what, "the end of the frame");
+    if (!wf_msgpack_take_span(&r->in, len, start_out)) {
+        return refuse(r, form_names[form], "the end of the frame");
     }
-    *start_out = r->at;
     *len_out = (size_t)len;
-    r->at += len;
     return WF_OK;
 }
 
@@ -160,7 +122,7 @@ static enum wf_status read_text(struct reader *r, uint64_t bound, char *text_out
 {
     const uint8_t *start = NULL;
     size_t len = 0;
-    enum wf_status status = read_span(r, &head_text, bound - 1, &start, &len);
+    enum wf_status status = read_span(r, WF_MSGPACK_TEXT, bound - 1, &start, &len);
     if (status != WF_OK) {
         return status;
     }
@@ -176,17 +138,14 @@ static enum wf_status read_hash(struct reader *r, struct wf_hash *hash_out)
 {
     const uint8_t *start = NULL;
     size_t len = 0;
-    enum wf_status status = read_span(r, &head_bytes, WF_HASH_BYTES, &start, &len);
+    enum wf_status status = read_span(r, WF_MSGPACK_BYTES, WF_HASH_BYTES, &start, &len);
     if (status != WF_OK) {
         return status;
     }
     if (len != WF_HASH_BYTES) {
         return refuse(r, "the 16 bytes of a hash", "fewer");
     }
-    for (int i = 0; i < 8; i++) {
-        hash_out->high = hash_out->high << 8 | start[i];
-        hash_out->low = hash_out->low << 8 | start[8 + i];
-    }
+    *hash_out = (struct wf_hash){wf_big_endian(start, 8), wf_big_endian(start + 8, 8)};
     return WF_OK;
 }
 
@@ -275,14 +234,14 @@ static enum wf_status read_list(struct reader *r, const struct wf_field *field, 
 {
     const struct wf_schema *element = field->element();
     uint64_t count = 0;
-    enum wf_status status = read_head(r, &head_array, &count);
+    enum wf_status status = read_head(r, WF_MSGPACK_LIST, &count);
     if (status != WF_OK) {
         return status;
     }
     if (count > field->bound) {
         return refuse_number(r, "a list with a length", field->bound, count);
     }
-    if (count > bytes_left(r) / least_bytes(element)) {
+    if (count > wf_msgpack_left(&r->in) / least_bytes(element)) {
         return refuse(r, "as many elements as the list says", "the end of the frame");
     }
     if (count == 0) {
@@ -316,7 +275,7 @@ static enum wf_status read_field(struct reader *r, const struct wf_field *field,
     switch (field->kind) {
     case WF_KIND_U64: {
         uint64_t value = 0;
-        enum wf_status status = read_head(r, &head_u64, &value);
+        enum wf_status status = read_head(r, WF_MSGPACK_NUMBER, &value);
         if (status == WF_OK && value > field->bound) {
             return refuse_number(r, "an integer", field->bound, value);
         }
@@ -328,7 +287,7 @@ static enum wf_status read_field(struct reader *r, const struct wf_field *field,
     case WF_KIND_BYTES: {
         const uint8_t *start = NULL;
         size_t len = 0;
-        enum wf_status status = read_span(r, &head_bytes, field->bound, &start, &len);
+        enum wf_status status = read_span(r, WF_MSGPACK_BYTES, field->bound, &start, &len);
         if (status == WF_OK) {
             memcpy(at, start, len);
             *(uint32_t *)(base + field->size_offset) = (uint32_t)len;
@@ -366,9 +325,9 @@ static enum wf_status read_struct(struct reader *r, const struct wf_schema *sche
 static enum wf_status read_frame(struct reader *r, struct wf_frame *frame)
 {
     uint64_t count = 0, number = 0;
-    enum wf_status status = read_head(r, &head_array, &count);
+    enum wf_status status = read_head(r, WF_MSGPACK_LIST, &count);
     if (status == WF_OK) {
-        status = read_head(r, &head_u64, &number);
+        status = read_head(r, WF_MSGPACK_NUMBER, &number);
     }
     if (status != WF_OK) {
         return status;
@@ -386,7 +345,7 @@ static enum wf_status read_frame(struct reader *r, struct wf_frame *frame)
     frame->type = (enum wf_frame_type)number;
     status = read_struct(r, r->schema, (uint8_t *)&frame->challenge); /* all start the union */
     r->field = NULL;
-    if (status == WF_OK && r->at != r->end) {
+    if (status == WF_OK && wf_msgpack_left(&r->in) > 0) {
         return refuse(r, "the end of the frame", "more bytes");
     }
     return status;
@@ -395,7 +354,7 @@ static enum wf_status read_frame(struct reader *r, struct wf_frame *frame)
 enum wf_status wf_frame_decode(const void *bytes, size_t len, struct wf_frame *frame_out,
                                struct wf_error *error)
 {
-    struct reader reader = {.at = bytes, .end = (const uint8_t *)bytes + len, .error = error};
+    struct reader reader = {.in = {bytes, (const uint8_t *)bytes + len}, .error = error};
     memset(frame_out, 0, sizeof *frame_out);
     enum wf_status status = WF_OK;
     if (len > WF_FRAME_MAX) {
@@ -413,10 +372,11 @@ enum wf_status wf_frame_decode(const void *bytes, size_t len, struct wf_frame *f
 
 int wf_frame_peek(const void *bytes, size_t len)
 {
-    struct reader reader = {.at = bytes, .end = (const uint8_t *)bytes + len};
+    struct reader reader = {.in = {bytes, (const uint8_t *)bytes + len}};
     uint64_t count = 0, number = 0;
-    bool read = read_head(&reader, &head_array, &count) == WF_OK &&
-                read_head(&reader, &head_u64, &number) == WF_OK && wf_schema_find(number) != NULL;
+    bool read = read_head(&reader, WF_MSGPACK_LIST, &count) == WF_OK &&
+                read_head(&reader, WF_MSGPACK_NUMBER, &number) == WF_OK &&
+                wf_schema_find(number) != NULL;
     return read ? (int)number : 0;
 }
 

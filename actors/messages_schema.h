@@ -16,7 +16,7 @@ enum wf_field_kind {
     WF_KIND_LIST,
 };
 
-enum { WF_HASH_BYTES = 16, WF_KEY_NUMBERS = 7, WF_VERSION_NUMBERS = 3, WF_CULPRIT_PARTS = 6 };
+enum { WF_KEY_NUMBERS = 7, WF_VERSION_NUMBERS = 3, WF_CULPRIT_PARTS = 6 };
 
 struct wf_schema;
 struct wf_field {

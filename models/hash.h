@@ -27,7 +27,7 @@ struct wf_hash wf_hasher_end(struct wf_hasher *hasher); /* and frees it */
 uint64_t wf_hash_bytes(const void *bytes, size_t len);
 bool wf_hash_equal(struct wf_hash a, struct wf_hash b);
 struct wf_hash wf_hash_add(struct wf_hash a, struct wf_hash b); /* each half modulo 2^64 */
-enum { WF_HASH_TEXT = 33 };
+enum { WF_HASH_BYTES = 16, WF_HASH_TEXT = 33 };
 void wf_hash_format(struct wf_hash hash, char text_out[WF_HASH_TEXT]); /* 32 hex digits */
 
 #endif

@@ -22,7 +22,7 @@ static enum wf_status take_piece(struct wf_manifest_reader *r, struct piece *pie
     uint64_t tail[3] = {0};
     enum wf_status status = wf_manifest_take_list(r, 1, 5, &parts);
     status = status == WF_OK ? wf_manifest_take_index(r, r->form_count, &piece->form) : status;
-    piece->fill = status == WF_OK && parts > 1 && wf_manifest_take_nil(r);
+    piece->fill = status == WF_OK && parts > 1 && wf_msgpack_take_nil(&r->in);
     if (status == WF_OK && parts > 1 && !piece->fill) {
         status = wf_manifest_take_signed(r, &param);
     }
@@ -186,18 +186,19 @@ static enum wf_status take_aliases(struct wf_manifest_reader *r, uint32_t tensor
 
 static enum wf_status take_hash(struct wf_manifest_reader *r)
 {
-    uint64_t high = 0, low = 0;
-    if (wf_manifest_take_nil(r)) {
+    uint64_t len = 0;
+    const uint8_t *bytes = NULL;
+    struct wf_msgpack begin = r->in;
+    if (wf_msgpack_take_nil(&r->in)) {
         return WF_OK;
     }
-    if (r->end - r->at < 18 || r->at[0] != 0xc4 || r->at[1] != 16) {
+    if (wf_msgpack_take_head(&r->in, WF_MSGPACK_BYTES, &len) != WF_MSGPACK_TAKEN ||
+        len != WF_HASH_BYTES || !wf_msgpack_take_span(&r->in, len, &bytes)) {
+        r->in = begin;
         return wf_manifest_refuse(r, "16 bytes, or nil");
     }
-    r->at += 2;
-    wf_manifest_take_big_endian(r, 8, &high);
-    wf_manifest_take_big_endian(r, 8, &low);
     r->has_hash = true;
-    r->hash = (struct wf_hash){high, low};
+    r->hash = (struct wf_hash){wf_big_endian(bytes, 8), wf_big_endian(bytes + 8, 8)};
     return WF_OK;
 }
 
@@ -229,7 +230,7 @@ static enum wf_status take_all(struct wf_manifest_reader *r)
     status = status == WF_OK ? wf_manifest_take_forms(r) : status;
     status = status == WF_OK ? take_tensors(r, &tensor_count) : status;
     status = status == WF_OK ? take_aliases(r, tensor_count) : status;
-    if (status == WF_OK && r->at != r->end) {
+    if (status == WF_OK && wf_msgpack_left(&r->in) > 0) {
         r->part = "part";
         r->index = parts;
         status = wf_manifest_refuse(r, "the manifest's end");
@@ -268,8 +269,7 @@ enum wf_status wf_manifest_read(const uint8_t *bytes, size_t len, const struct w
         return wf_error_set(error, WF_NO_MEMORY, "no memory for a manifest");
     }
     *r = (struct wf_manifest_reader){.bytes = bytes,
-                                     .at = bytes,
-                                     .end = bytes + len,
+                                     .in = {bytes, bytes + len},
                                      .model = model,
                                      .error = error,
                                      .out = manifest_out};

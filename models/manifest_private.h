@@ -4,6 +4,7 @@
 
 #include "models/layout_private.h"
 #include "models/manifest.h"
+#include "runtime/msgpack_read.h"
 
 struct wf_manifest_type {
     enum wf_dtype dtype;
@@ -21,7 +22,8 @@ struct wf_manifest_word {
 };
 
 struct wf_manifest_reader {
-    const uint8_t *bytes, *at, *end;
+    const uint8_t *bytes;         /* the manifest */
+    struct wf_msgpack in;         /* what of it is not read yet */
     const struct wf_model *model; /* or NULL */
     struct wf_error *error;
     const char *part; /* of the manifest, for messages */
@@ -46,7 +48,6 @@ enum wf_status wf_manifest_refuse(struct wf_manifest_reader *r, const char *expe
 
 /* --- manifest_cursor.c: the next value, or wf_manifest_refuse's sentence and the reader as it was.
  */
-bool wf_manifest_take_big_endian(struct wf_manifest_reader *r, size_t size, uint64_t *number_out);
 /* A whole number in [0, most]. */
 enum wf_status wf_manifest_take_number(struct wf_manifest_reader *r, uint64_t most,
                                        uint64_t *number_out);
@@ -61,8 +62,6 @@ enum wf_status wf_manifest_take_list(struct wf_manifest_reader *r, uint32_t leas
 /* Borrows from the manifest. */
 enum wf_status wf_manifest_take_text(struct wf_manifest_reader *r,
                                      struct wf_manifest_word *text_out);
-/* False, and nothing taken, where there is no nil. */
-bool wf_manifest_take_nil(struct wf_manifest_reader *r);
 
 /* --- manifest_tables.c: whole parts of the manifest, into the reader's lists ----------------- */
 enum wf_status wf_manifest_take_words(struct wf_manifest_reader *r);
