@@ -38,24 +38,15 @@ static void skip_space(struct reader *r)
     }
 }
 
-/* Takes `token` if it is next and no longer operator begins there. */
-static bool take(struct reader *r, const char *token)
+/* Takes `sign` if it is next and does not begin "!=". */
+static bool take(struct reader *r, char sign)
 {
     skip_space(r);
-    if (r->at == r->end || *r->at != *token) {
-        return false; /* nearly always: most tokens are tried in vain */
-    }
-    size_t len = strlen(token), room = (size_t)(r->end - r->at);
-    if (len > room || memcmp(r->at, token, len) != 0) {
+    if (r->at == r->end || *r->at != sign ||
+        (sign == '!' && r->at + 1 < r->end && r->at[1] == '=')) {
         return false;
     }
-    char next = len < room ? r->at[len] : '\0';
-    bool longer = (len == 1 && strchr("<>!=", *token) && next == '=') ||
-                  (len == 1 && *token == '/' && next == '/');
-    if (longer) {
-        return false;
-    }
-    r->at += len;
+    r->at++;
     return true;
 }
 
@@ -117,11 +108,11 @@ static uint64_t read_unary(struct reader *r, bool live)
     uint64_t value = 0;
     if (r->at == r->end) {
         fail_at(r, r->text, r->end, "ends where a number, a name or ( is expected");
-    } else if (take(r, "!")) {
+    } else if (take(r, '!')) {
         value = !read_unary(r, live);
-    } else if (take(r, "(")) {
+    } else if (take(r, '(')) {
         value = read_choice(r, live);
-        if (r->status == WF_OK && !take(r, ")")) {
+        if (r->status == WF_OK && !take(r, ')')) {
             fail_at(r, r->at, r->end, "expected )");
         }
     } else if (is_digit(*r->at)) {
@@ -135,120 +126,153 @@ static uint64_t read_unary(struct reader *r, bool live)
     return value;
 }
 
-static uint64_t divide(struct reader *r, const char *from, char how, uint64_t a, uint64_t b)
+/* --- operators between two values ------------------------------------------------------------ */
+
+enum precedence { NOT_BINARY, OR, AND, COMPARISON, SUM, PRODUCT, UNARY };
+
+enum operation { ANY, ALL, LT, LE, GT, GE, EQ, NE, PLUS, MINUS, TIMES, EXACT, DOWN, UP, REST };
+
+struct operator
+{
+    enum precedence precedence;
+    enum operation operation;
+    unsigned len;
+};
+
+/* The operator that is next; NOT_BINARY if none is. */
+static struct operator next_operator(struct reader *r)
+{
+    skip_space(r);
+    const char first = r->at < r->end ? *r->at : '\0';
+    const char second = r->at + 1 < r->end ? r->at[1] : '\0';
+    switch (first) {
+    case '|':
+        return (struct operator){second == '|' ? OR : NOT_BINARY, ANY, 2};
+    case '&':
+        return (struct operator){second == '&' ? AND : NOT_BINARY, ALL, 2};
+    case '<':
+        return second == '=' ? (struct operator){COMPARISON, LE, 2}
+                             : (struct operator){COMPARISON, LT, 1};
+    case '>':
+        return second == '=' ? (struct operator){COMPARISON, GE, 2}
+                             : (struct operator){COMPARISON, GT, 1};
+    case '=':
+        return (struct operator){second == '=' ? COMPARISON : NOT_BINARY, EQ, 2};
+    case '!':
+        return (struct operator){second == '=' ? COMPARISON : NOT_BINARY, NE, 2};
+    case '+':
+        return (struct operator){SUM, PLUS, 1};
+    case '-':
+        return (struct operator){SUM, MINUS, 1};
+    case '*':
+        return (struct operator){PRODUCT, TIMES, 1};
+    case '/':
+        return second == '/' ? (struct operator){PRODUCT, DOWN, 2}
+                             : (struct operator){PRODUCT, EXACT, 1};
+    case '%':
+        return (struct operator){PRODUCT, REST, 1};
+    case '^':
+        return (struct operator){PRODUCT, UP, 1};
+    default:
+        return (struct operator){NOT_BINARY, ANY, 0};
+    }
+}
+
+static uint64_t divide(struct reader *r, const char *from, enum operation how, uint64_t a,
+                       uint64_t b)
 {
     if (b == 0) {
         fail_at(r, from, r->at, "division by zero");
         return 0;
     }
-    if (how == '/' && a % b != 0) {
+    if (how == EXACT && a % b != 0) {
         fail_at(r, from, r->at, "does not divide without a rest");
         return 0;
     }
-    return how == '%' ? a % b : a / b + (how == '^' && a % b != 0);
+    return how == REST ? a % b : a / b + (how == UP && a % b != 0);
 }
 
-static uint64_t read_product(struct reader *r, bool live)
+/* `from` to where the reader stands is the text of both. */
+static uint64_t apply(struct reader *r, const char *from, enum operation how, uint64_t a,
+                      uint64_t b)
 {
-    skip_space(r);
-    const char *from = r->at;
-    uint64_t value = read_unary(r, live);
-    while (r->status == WF_OK) {
-        char how = take(r, "*")    ? '*'
-                   : take(r, "//") ? 'd'
-                   : take(r, "/")  ? '/'
-                   : take(r, "%")  ? '%'
-                   : take(r, "^")  ? '^'
-                                   : '\0';
-        if (how == '\0') {
-            break;
-        }
-        uint64_t factor = read_unary(r, live);
-        if (r->status != WF_OK || !live || r->checking) {
-            continue;
-        }
-        if (how != '*') {
-            value = divide(r, from, how, value, factor);
-        } else if (__builtin_mul_overflow(value, factor, &value)) {
-            fail_at(r, from, r->at, "the product does not fit into 64 bits");
-        }
-    }
-    return value;
-}
-
-static uint64_t read_sum(struct reader *r, bool live)
-{
-    skip_space(r);
-    const char *from = r->at;
-    uint64_t value = read_product(r, live);
-    while (r->status == WF_OK) {
-        bool plus = take(r, "+");
-        if (!plus && !take(r, "-")) {
-            break;
-        }
-        uint64_t term = read_product(r, live);
-        if (r->status != WF_OK || !live || r->checking) {
-            continue;
-        }
-        if (plus && __builtin_add_overflow(value, term, &value)) {
+    uint64_t value = 0;
+    switch (how) {
+    case ANY:
+        return a || b;
+    case ALL:
+        return a && b;
+    case LT:
+        return a < b;
+    case LE:
+        return a <= b;
+    case GT:
+        return a > b;
+    case GE:
+        return a >= b;
+    case EQ:
+        return a == b;
+    case NE:
+        return a != b;
+    case PLUS:
+        if (__builtin_add_overflow(a, b, &value)) {
             fail_at(r, from, r->at, "the sum does not fit into 64 bits");
-        } else if (!plus && __builtin_sub_overflow(value, term, &value)) {
+        }
+        return value;
+    case MINUS:
+        if (__builtin_sub_overflow(a, b, &value)) {
             fail_at(r, from, r->at, "the difference is negative");
         }
+        return value;
+    case TIMES:
+        if (__builtin_mul_overflow(a, b, &value)) {
+            fail_at(r, from, r->at, "the product does not fit into 64 bits");
+        }
+        return value;
+    case EXACT:
+    case DOWN:
+    case UP:
+    case REST:
+        return divide(r, from, how, a, b);
     }
     return value;
 }
 
-static uint64_t read_comparison(struct reader *r, bool live)
+/* Operators that bind at least as closely as `lowest`, from left to right; of comparisons one. */
+static uint64_t read_binary(struct reader *r, enum precedence lowest, bool live)
 {
-    uint64_t a = read_sum(r, live);
-    if (r->status != WF_OK) {
-        return 0;
-    }
-    static const char *const signs[] = {"<=", ">=", "==", "!=", "<", ">"};
-    size_t sign = 0;
-    while (sign < sizeof signs / sizeof signs[0] && !take(r, signs[sign])) {
-        sign++;
-    }
-    if (sign == sizeof signs / sizeof signs[0]) {
-        return a;
-    }
-    uint64_t b = read_sum(r, live);
-    const bool results[] = {a <= b, a >= b, a == b, a != b, a<b, a> b};
-    return results[sign];
-}
-
-static uint64_t read_and(struct reader *r, bool live)
-{
-    uint64_t value = read_comparison(r, live);
-    while (r->status == WF_OK && take(r, "&&")) {
-        uint64_t next = read_comparison(r, live && value);
-        value = value && next;
-    }
-    return value;
-}
-
-static uint64_t read_or(struct reader *r, bool live)
-{
-    uint64_t value = read_and(r, live);
-    while (r->status == WF_OK && take(r, "||")) {
-        uint64_t next = read_and(r, live && !value);
-        value = value || next;
+    skip_space(r);
+    const char *from = r->at;
+    enum precedence highest = PRODUCT;
+    uint64_t value = read_unary(r, live);
+    while (r->status == WF_OK) {
+        struct operator next = next_operator(r);
+        if (next.precedence < lowest || next.precedence > highest) {
+            break;
+        }
+        r->at += next.len;
+        bool needed = next.precedence == OR ? !value : next.precedence == AND ? value != 0 : true;
+        uint64_t right = read_binary(r, next.precedence + 1, live && needed);
+        if (r->status == WF_OK && live && !r->checking) {
+            value = apply(r, from, next.operation, value, right);
+        }
+        /* What binds closer stands right of it; a second comparison is left over. */
+        highest = next.precedence == COMPARISON ? AND : next.precedence;
     }
     return value;
 }
 
 static uint64_t read_choice(struct reader *r, bool live)
 {
-    uint64_t value = read_or(r, live);
-    if (r->status != WF_OK || !take(r, "?")) {
+    uint64_t value = read_binary(r, OR, live);
+    if (r->status != WF_OK || !take(r, '?')) {
         return value;
     }
     if (++r->nesting > NESTING_MAX) {
         fail_at(r, r->at, r->end, "nested too deep");
     }
     uint64_t yes = read_choice(r, live && value);
-    if (r->status == WF_OK && !take(r, ":")) {
+    if (r->status == WF_OK && !take(r, ':')) {
         fail_at(r, r->at, r->end, "expected : and what holds otherwise");
     }
     uint64_t no = read_choice(r, live && !value);

@@ -12,7 +12,8 @@ struct deriver {
     struct wf_row_at at;
     struct wf_coordinates rank;
     struct wf_binding binding;
-    struct wf_slab *slabs; /* of each bound row */
+    struct wf_slab *slabs;       /* of each bound row */
+    struct wf_verdict *verdicts; /* likewise */
     struct wf_slab extra;
     struct wf_build build;
     /* In the member of a stack at hand: which of the family's rows a bound row has taken. */
@@ -356,12 +357,12 @@ static enum wf_status add_row(struct deriver *d, uint32_t index)
 {
     const struct wf_bound *bound = &d->binding.rows[index];
     uint32_t params[WF_PARTS_MAX];
-    uint64_t holds = 1;
+    bool holds = true;
     if (is_taken(d, bound) || !wf_bound_params(&d->at, bound, false, 0, params)) {
         return WF_OK;
     }
     d->at.dims = d->at.at.model->params[params[0]].ndim;
-    enum wf_status status = wf_row_eval(&d->at, bound->row->when, 1, &holds, d->error);
+    enum wf_status status = wf_row_holds(&d->at, bound->row, &d->verdicts[index], &holds, d->error);
     if (status != WF_OK || !holds) {
         return status;
     }
@@ -487,8 +488,9 @@ static enum wf_status derive(const struct wf_model *job, const struct wf_recipe 
     enum wf_status status = wf_binding_make(model, recipe->engine, &d->binding, error);
     if (status == WF_OK) {
         d->slabs = calloc(d->binding.count + 1, sizeof *d->slabs);
+        d->verdicts = calloc(d->binding.count + 1, sizeof *d->verdicts);
         d->slots = calloc(WF_SLOTS_MAX, sizeof *d->slots);
-        d->build.failed = d->build.failed || !d->slabs || !d->slots;
+        d->build.failed = d->build.failed || !d->slabs || !d->verdicts || !d->slots;
     }
     if (status == WF_OK && !d->build.failed) {
         status = add_chunks(d);
@@ -498,6 +500,7 @@ static enum wf_status derive(const struct wf_model *job, const struct wf_recipe 
     }
     wf_slab_free(&d->extra);
     free(d->slabs);
+    free(d->verdicts);
     free(d->slots);
     free(d->binding.rows);
     status = wf_build_end(&d->build, status, layout_out, error);

@@ -208,6 +208,23 @@ enum wf_status wf_row_eval(const struct wf_row_at *at, const char *text, uint64_
     return wf_expr_eval(text, strlen(text), wf_row_lookup, &copy, value_out, error);
 }
 
+enum wf_status wf_row_holds(const struct wf_row_at *at, const struct wf_engine_row *row,
+                            struct wf_verdict *last, bool *holds_out, struct wf_error *error)
+{
+    const bool same_place = last->chunk == at->chunk_index && last->dims == at->dims;
+    enum wf_status status = WF_OK;
+    if (!last->known || last->of_member || !same_place) {
+        struct wf_row_at here = *at;
+        uint64_t holds = 0;
+        *last = (struct wf_verdict){.known = true, .chunk = at->chunk_index, .dims = at->dims};
+        here.of_member_out = &last->of_member;
+        status = wf_row_eval(&here, row->when, 1, &holds, error);
+        last->holds = holds != 0;
+    }
+    *holds_out = last->holds;
+    return status;
+}
+
 enum wf_status wf_row_require(const struct wf_row_at *at, const char *list, struct wf_error *error)
 {
     const char *item;

@@ -36,6 +36,16 @@ bool wf_family_knows(const struct wf_family *family, const char *name, size_t le
 /* An expression of a table at a place; NULL text gives `otherwise`. */
 enum wf_status wf_row_eval(const struct wf_row_at *at, const char *text, uint64_t otherwise,
                            uint64_t *value_out, struct wf_error *error);
+/* What a row's condition came to when it was last read; zeroed before the first time. */
+struct wf_verdict {
+    bool known, of_member, holds;
+    uint32_t chunk, dims;
+};
+/* The condition of a row (`when`) at a place. One that asked for nothing of the member's own holds
+ * for all members of the chunk alike and is not read again: a large model's layers would read each
+ * a hundred times. */
+enum wf_status wf_row_holds(const struct wf_row_at *at, const struct wf_engine_row *row,
+                            struct wf_verdict *last, bool *holds_out, struct wf_error *error);
 /* "EXPRESSION: sentence|...": UNSUPPORTED with the first sentence that does not hold: what the
  * framework does not run, in the words of its table. NULL: nothing. */
 enum wf_status wf_row_require(const struct wf_row_at *at, const char *list, struct wf_error *error);
