@@ -55,7 +55,8 @@ static enum wf_status parse_tcp(const char *text, struct wf_wire_address *addres
                                 struct wf_error *error)
 {
     const char *host = text, *colon = strrchr(text, ':');
-    if (colon == NULL || colon == text) {
+    bool portless = text[0] == '[' && text[strlen(text) - 1] == ']';
+    if (colon == NULL || colon == text || portless || strstr(text, "//") != NULL) {
         return wf_error_set(error, WF_INVALID, "expected tcp:HOST:PORT, found \"tcp:%.100s\"",
                             text);
     }

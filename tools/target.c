@@ -85,6 +85,21 @@ bool wf_target_is_file(const char *text)
            (stat(text, &info) == 0 && S_ISREG(info.st_mode));
 }
 
+/* What is neither. A path is told nothing of how an address goes on. */
+static enum wf_status refuse(const char *text, const char *address_error, struct wf_error *error)
+{
+    struct stat info;
+    bool folder = stat(text, &info) == 0 && S_ISDIR(info.st_mode);
+    if (!folder && strchr(text, ':') != NULL) {
+        return wf_error_set(error, WF_INVALID, "\"%s\" is no job file, and no address: %s", text,
+                            address_error);
+    }
+    return wf_error_set(error, WF_INVALID,
+                        "\"%s\": expected a job file (docs/job-file.md) or the address of a job's "
+                        "server (HOST:PORT, unix:PATH or unix:@NAME), found %s",
+                        text, folder ? "a folder" : "no file of that name");
+}
+
 enum wf_status wf_target_find(const char *text, struct wf_target *target, struct wf_error *error)
 {
     enum wf_status status;
@@ -94,9 +109,10 @@ enum wf_status wf_target_find(const char *text, struct wf_target *target, struct
         status = find_by_file(text, target, error);
     } else {
         struct wf_server_note note;
-        status = wf_address_complete(text, target->address, error);
+        struct wf_error why = {0};
+        status = wf_address_complete(text, target->address, &why);
         if (status != WF_OK) {
-            wf_error_prefix(error, "%s is no job file, and no address", text);
+            status = refuse(text, why.text, error);
         }
         if (status == WF_OK && wf_server_note_find(target->address, NULL, &note)) {
             strcpy(target->job, note.job);

@@ -12,7 +12,7 @@ static const struct {
     {"[::1]:0", "tcp:[::1]:0", NULL},           {"tcp:a:1", "tcp:a:1", NULL},
     {"unix:/run/x", "unix:/run/x", NULL},       {"unix:@x-*", "unix:@x-*", NULL},
     {"127.0.0.1", NULL, "HOST:PORT"},           {"a:70000", NULL, "port"},
-    {"unix:", NULL, "found no name"},           {"http://a:80", NULL, "brackets"},
+    {"unix:", NULL, "found no name"},           {"http://a:80", NULL, "HOST:PORT"},
 };
 
 Test(address, a_bare_host_and_port_is_tcp)

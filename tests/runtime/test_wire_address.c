@@ -50,6 +50,8 @@ static const struct {
     {"tcp:", "tcp:HOST:PORT"},
     {"tcp:host", "tcp:HOST:PORT"},
     {"tcp::80", "tcp:HOST:PORT"},
+    {"tcp:[::1]", "tcp:HOST:PORT"},
+    {"tcp:http://host:80", "tcp:HOST:PORT"},
     {"tcp:[]:80", "host name"},
     {"tcp:host:", "port"},
     {"tcp:host:65536", "port"},

@@ -18,7 +18,7 @@ INPUTS = [
     ("run --family INPUT JOB", "expected a", "No such file", FOLDER, "the file is empty", NOT_YAML),
     ("run --hosts INPUT JOB", "", "expected a list of hosts", "expected a list of hosts", "no host is named", "line 1"),
     ("server INPUT", "expected a", "No such file", FOLDER, "the file is empty", NOT_YAML),
-    ("status INPUT", "", "is no job file, and no address", "is no job file, and no address", "the file is empty", NOT_YAML),
+    ("status INPUT", "", "no file of that name", "found a folder", "the file is empty", NOT_YAML),
     ("plan --model INPUT --train fsdp:dp=2 --infer vllm:tp=3", "expect", "nothing of that name", "a folder without config.json",
      NO_VALUE, NO_VALUE),
     ("plan --family INPUT --model LLAMA --train fsdp:dp=2 --infer vllm:tp=3", "expected a", "No such file", FOLDER,
@@ -38,6 +38,13 @@ INPUTS = [
     ("versions INPUT", "", "expected a job's files.folder", "there is no version in", "Not a directory", "Not a directory"),
     ("make-checkpoint --model INPUT --out OUT", "expect", "nothing of that name", "a folder without config.json", NO_VALUE,
      NO_VALUE),
+]
+
+# Words that no file is behind, and what is said of them.
+WORDS = [
+    ("status JOB/foo", "expected a job file (docs/job-file.md) or the address of a job's server"),
+    ("status nowhere", "found no file of that name"),
+    ("status host:99999", "is no job file, and no address: expected a port of 0 to 65535, found \"99999\""),
 ]
 
 # Commands that print, and those of them that write JSON too.
@@ -85,6 +92,8 @@ def main():
                 more = expected if text in ("No such file", FOLDER) or not text.startswith("the file") else ""
                 doors.check(f"{command} of {os.path.basename(path)}", doors.run(command, INPUT=path), (1, 2), text,
                             more if text not in (NOT_YAML, NO_VALUE) else "")
+        for command, text in WORDS:
+            doors.check(command, doors.run(command), (2,), text)
         for command, json in OUTPUTS:
             with open("/dev/full", "w") as full:
                 doors.check(f"{command} to a full disk", doors.run(command, stdout=full), (1,), "cannot write to standard output")
