@@ -195,3 +195,29 @@ Test(report, nobody_is_blamed_for_a_version_that_made_way)
         wf_report_fini(&report);
     }
 }
+
+/* --- what a person reads of how bytes moved --- */
+
+Test(report, a_library_that_was_only_opened_has_moved_nothing)
+{
+    struct wf_el_transport ways[] = {{.name = "shm", .edges = 1, .bytes = 1500 * 1000 * 1000},
+                                     {.name = "ucx", .edges = 1, .bytes = 250 * 1000 * 1000}};
+    const struct wf_frame_round_report frame = {.round.version = {1, 1, 1},
+                                                .state = WF_REPORT_COMMITTED,
+                                                .transports = ways,
+                                                .transports_count = 2};
+    struct wf_report report = {.versions_wanted = 1, .every = 1};
+    char *text = NULL;
+    size_t len = 0;
+    FILE *out = open_memstream(&text, &len);
+    cr_assert_not_null(out);
+    wf_report_round(&report, &frame, 0);
+    wf_report_round(&report, &frame, 0);
+    say(&report, WF_INFER, 0, "ucx 1.13.1");
+    wf_report_print(&report, out);
+    fclose(out);
+    cr_expect_not_null(strstr(text, "moved    3 GB by shm, 500 MB by ucx\n"), "%s", text);
+    cr_expect_not_null(strstr(text, "opened   ucx 1.13.1 (1 inference rank)\n"), "%s", text);
+    free(text);
+    wf_report_fini(&report);
+}

@@ -99,12 +99,42 @@ static void print_limits(const struct wf_report *report, FILE *out)
             100 * wf_samples_quantile(&ratios, 0, 0.75));
 }
 
+enum { WAYS_MAX = 4 }; /* there are two transports */
+
+/* By which transports the committed versions came. */
+static void print_moved(const struct wf_report *report, FILE *out)
+{
+    struct wf_el_transport ways[WAYS_MAX];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < report->round_count; i++) {
+        const struct wf_frame_round_report *frame = &report->rounds[i].frame;
+        for (uint32_t t = 0; frame->state == WF_REPORT_COMMITTED && t < frame->transports_count;
+             t++) {
+            uint32_t w = 0;
+            while (w < count && strcmp(ways[w].name, frame->transports[t].name) != 0) {
+                w++;
+            }
+            if (w < count) {
+                ways[w].bytes += frame->transports[t].bytes;
+            } else if (w < WAYS_MAX) {
+                ways[count++] = frame->transports[t];
+            }
+        }
+    }
+    for (uint32_t w = 0; w < count; w++) {
+        char bytes[WF_BYTES_TEXT];
+        fprintf(out, "%s%s by %s%s", w == 0 ? "moved    " : ", ",
+                wf_bytes_format(ways[w].bytes, bytes), ways[w].name, w + 1 == count ? "\n" : "");
+    }
+}
+
+/* What was opened, and behind it the connections that carried anything. */
 static void print_selected(const struct wf_report *report, FILE *out)
 {
     for (uint32_t i = 0; i < report->selected_count; i++) {
         const struct wf_report_selected *selected = &report->selected[i];
         if (selected->rank_count > 0) {
-            fprintf(out, "moved by %s (%u inference rank%s)\n", selected->text,
+            fprintf(out, "opened   %s (%u inference rank%s)\n", selected->text,
                     selected->rank_count, selected->rank_count == 1 ? "" : "s");
         }
     }
@@ -181,6 +211,7 @@ void wf_report_print(const struct wf_report *report, FILE *out)
         reads += report->accounts[i].reads;
     }
     print_limits(report, out);
+    print_moved(report, out);
     print_selected(report, out);
     fprintf(out,
             "checked  %llu elements against the checkpoint, %llu wrong; %llu reads during "
