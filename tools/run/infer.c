@@ -24,6 +24,9 @@
 #define PLACE_AGAIN_NS 10000000ULL
 
 enum { CHECK_DONE = 0x1200 };
+/* Of one job of the element check, some tenths of a second: what is due behind it, such as the
+ * comparison with other ranks, has a deadline. */
+enum { CHECK_ELEMENTS = 8 << 20 };
 
 struct infer {
     struct wf_process process;
@@ -42,6 +45,7 @@ struct infer {
     struct wf_timer reconnect;
     /* the check */
     struct wf_job check_job;
+    uint32_t check_tensor; /* which is next */
     bool checking;
     enum wf_status check_status;
     struct wf_error check_error;
@@ -222,16 +226,26 @@ static enum wf_status open_verify(struct infer *r, struct wf_error *error)
 static void check_work(struct wf_job *job)
 {
     struct infer *r = WF_CONTAINER(job, struct infer, check_job);
-    memset(&r->checked, 0, sizeof r->checked);
     r->check_status = r->verify_table == r->live_table ? WF_OK : open_verify(r, &r->check_error);
     if (r->check_status == WF_OK) {
-        r->check_status =
-            wf_verify_rank(r->verify, r->live.step, lookup, r, &r->checked, &r->check_error);
+        r->check_status = wf_verify_share(r->verify, r->live.step, lookup, r, CHECK_ELEMENTS,
+                                          &r->check_tensor, &r->checked, &r->check_error);
     }
+}
+
+static void post_check(struct infer *r)
+{
+    r->check_job = (struct wf_job){.owner = &r->process.actor, .work = check_work, .name = "check"};
+    r->check_job.done.kind = CHECK_DONE;
+    r->process.env->ops->job(r->process.env, &r->check_job);
 }
 
 static void check_ended(struct infer *r)
 {
+    if (r->check_status == WF_OK && r->check_tensor < wf_verify_tensor_count(r->verify)) {
+        post_check(r);
+        return;
+    }
     uint64_t now = wf_process_now_ns(&r->process);
     r->checking = false;
     wf_process_span(&r->process, "check", r->resumed_ns, now, r->live.step);
@@ -272,9 +286,9 @@ static void start_check(struct infer *r)
         return;
     }
     r->checking = true;
-    r->check_job = (struct wf_job){.owner = &r->process.actor, .work = check_work, .name = "check"};
-    r->check_job.done.kind = CHECK_DONE;
-    r->process.env->ops->job(r->process.env, &r->check_job);
+    r->check_tensor = 0;
+    memset(&r->checked, 0, sizeof r->checked);
+    post_check(r);
 }
 
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
