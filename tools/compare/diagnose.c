@@ -14,11 +14,13 @@ static const char *const causes[WF_CAUSE_COUNT] = {
     [WF_CAUSE_ROUNDING] = "rounded twice: a value went through a dtype that it need not go through "
                           "(bf16 of a value that was rounded before), or through another rounding",
     [WF_CAUSE_TRUNCATED] = "vocabulary truncated: rows of the padded vocabulary were cut off, or "
-                           "another vocabulary size was used",
+                           "another vocabulary size (for Megatron: vocab_div) was used",
     [WF_CAUSE_SWAPPED] = "matrices swapped: parts of a fused tensor in the wrong order (gate and "
                          "up: some engines store up first)",
     [WF_CAUSE_QK_ORDER] = "q and k order: parts of a fused qkv in the wrong order, or cut for "
                           "another tensor-parallel size",
+    [WF_CAUSE_RANKS] = "ranks in each other's places: the files of a dump are numbered in another "
+                       "order than its recipe says",
     [WF_CAUSE_HEADS] = "head interleave: heads, or the halves of rotary dimensions, in another "
                        "order",
     [WF_CAUSE_EXPERT] = "wrong expert: experts are shifted or placed by another table",
@@ -34,6 +36,7 @@ static const char *const causes[WF_CAUSE_COUNT] = {
 
 struct tally {
     struct wf_compare *compare;
+    uint32_t odd[WF_SIDES]; /* tensors whose shape nothing explains */
     uint32_t counts[WF_CAUSE_COUNT];
     char examples[WF_CAUSE_COUNT][WF_NAME_MAX + TEXT_MAX + 4];
 };
@@ -142,7 +145,8 @@ static enum wf_status examine_pairs(struct tally *tally, struct wf_error *error)
     return status;
 }
 
-/* Shapes that a rank's tensor or a file's has, against what its own model says. */
+/* Shapes that a rank's tensor or a file's has, against what its own model says. Those that nothing
+ * explains are counted by side. */
 static void examine_shapes(struct tally *tally)
 {
     for (uint32_t s = 0; s < WF_SIDES; s++) {
@@ -152,6 +156,7 @@ static void examine_shapes(struct tally *tally)
             const uint64_t *want = shape->expected, *found = shape->found;
             char text[TEXT_MAX];
             uint32_t n = shape->expected_ndim;
+            tally->odd[s]++;
             if (n != shape->found_ndim || n < 2) {
                 continue;
             }
@@ -161,8 +166,10 @@ static void examine_shapes(struct tally *tally)
                      s == WF_A ? "A" : "B", found[n - 2], found[n - 1], want[n - 2], want[n - 1]);
             if (want[n - 2] == found[n - 1] && want[n - 1] == found[n - 2]) {
                 note(tally, WF_CAUSE_TRANSPOSED, shape->name, text);
+                tally->odd[s]--;
             } else if (n == 2 && want[1] == found[1] && strstr(shape->name, "layers.") == NULL) {
                 note(tally, WF_CAUSE_TRUNCATED, shape->name, text);
+                tally->odd[s]--;
             }
         }
     }
@@ -178,8 +185,8 @@ static void examine_copies(struct tally *tally)
         const struct wf_compare_copy *copy = &compare->copies[i];
         const struct wf_compare_side *side = &compare->side[copy->side];
         const struct wf_side_param *p = &side->params[copy->param];
-        const struct wf_side_source *one = &side->sources[p->first_source + copy->source];
-        const struct wf_side_source *other = &side->sources[p->first_source + copy->first_source];
+        const struct wf_side_source *one = &side->sources[copy->source];
+        const struct wf_side_source *other = &side->sources[copy->first_source];
         char text[TEXT_MAX];
         if (one->rank != other->rank) {
             continue; /* replicas: the report says which ranks */
@@ -191,9 +198,38 @@ static void examine_copies(struct tally *tally)
     }
 }
 
+/* A recipe that is not the dump's makes everything else look wrong, so this is said first. A tensor
+ * too many alone may be a model's that is new. */
+static enum wf_status tell_recipes(const struct tally *tally, struct wf_error *error)
+{
+    const struct wf_compare *compare = tally->compare;
+    enum wf_status status = WF_OK;
+    for (uint32_t s = 0; s < WF_SIDES && status == WF_OK; s++) {
+        const struct wf_compare_side *side = &compare->side[s];
+        uint32_t missing = 0;
+        for (uint32_t i = 0; i < compare->pair_count; i++) {
+            const struct wf_compare_pair *pair = &compare->pairs[i];
+            missing += !pair->skipped && wf_compare_is_missing(pair, s);
+        }
+        if (tally->odd[s] == 0 && (side->unknown.count == 0 || missing == 0)) {
+            continue;
+        }
+        const char *from = strcmp(side->spec, "hf") == 0 ? "config.json" : "recipe.json";
+        status = wf_texts_add(
+            &tally->compare->diagnosis, error,
+            "%s is not what its %s says (%s): %" PRIu32 " tensors of another shape, %" PRIu32
+            " that do not belong there, %" PRIu32
+            " parameters not there or not whole. What else differs may follow from that; weft "
+            "layout detect %s says what its names and shapes fit",
+            s == WF_A ? "A" : "B", from, side->spec, tally->odd[s], side->unknown.count, missing,
+            side->path);
+    }
+    return status;
+}
+
 static enum wf_status tell(const struct tally *tally, struct wf_error *error)
 {
-    enum wf_status status = WF_OK;
+    enum wf_status status = tell_recipes(tally, error);
     for (unsigned cause = 1; cause < WF_CAUSE_COUNT && status == WF_OK; cause++) {
         if (tally->counts[cause] > 0) {
             status = wf_texts_add(&tally->compare->diagnosis, error, "%s. %u %s; first %s",
@@ -220,8 +256,13 @@ enum wf_status wf_diagnose(struct wf_compare *compare, struct wf_error *error)
     for (uint32_t s = 0; s < WF_SIDES && status == WF_OK; s++) {
         const struct wf_compare_side *side = &compare->side[s];
         for (uint32_t i = 0; i < side->refused.count && status == WF_OK; i++) {
-            status = wf_texts_add(&compare->diagnosis, error, "Weft does not support %s: %s",
-                                  s == WF_A ? "A" : "B", side->refused.items[i]);
+            const char *letter = s == WF_A ? "A" : "B";
+            status = side->recipe_wrong
+                         ? wf_texts_add(&compare->diagnosis, error,
+                                        "%s's recipe.json has to be put right: %s", letter,
+                                        side->refused.items[i])
+                         : wf_texts_add(&compare->diagnosis, error, "Weft does not support %s: %s",
+                                        letter, side->refused.items[i]);
         }
     }
     return status;

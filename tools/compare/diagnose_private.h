@@ -13,6 +13,7 @@ enum wf_cause {
     WF_CAUSE_TRUNCATED, /* the last rows are zero, or are not there */
     WF_CAUSE_SWAPPED,   /* gate holds up, or up gate */
     WF_CAUSE_QK_ORDER,  /* rows of q and k, and v, in each other's places */
+    WF_CAUSE_RANKS,     /* its own rows in another order, in runs as long as a rank's share */
     WF_CAUSE_HEADS,     /* its own rows in another order */
     WF_CAUSE_EXPERT,    /* another expert's */
     WF_CAUSE_LAYER,     /* another layer's */

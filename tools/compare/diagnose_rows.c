@@ -236,7 +236,11 @@ static void judge(const struct map *map, struct wf_finding *finding)
         other = map->candidates[i].found > 0 ? i : other;
     }
     if (used == 0 && own->in_place < own->found) {
-        finding->cause = WF_CAUSE_HEADS;
+        const struct wf_compare_side *sides = p->compare->side;
+        uint64_t ranks = sides[WF_A].rank_count > sides[WF_B].rank_count ? sides[WF_A].rank_count
+                                                                         : sides[WF_B].rank_count;
+        finding->cause =
+            ranks > 1 && map->shortest >= p->rows / ranks ? WF_CAUSE_RANKS : WF_CAUSE_HEADS;
         snprintf(finding->text, sizeof finding->text,
                  "B holds A's rows in another order, in runs of %" PRIu64 " or more",
                  map->shortest);

@@ -81,6 +81,7 @@ struct wf_compare_side {
     char *path;
     char spec[WF_SPEC_MAX];       /* "hf", "megatron:tp=3", "" if it was refused */
     bool by_names;                /* no model or no layouts */
+    bool recipe_wrong;            /* and that is the recipe.json's fault, not Weft's */
     bool serves;                  /* an engine's: padding must hold its fill */
     bool partial;                 /* one rank of several: what it has not is not missing */
     const struct wf_model *model; /* the view of the side's recipe; NULL if refused */

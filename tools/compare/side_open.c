@@ -196,6 +196,7 @@ static enum wf_status open_dump(struct wf_compare_side *side,
         if (status != WF_OK) {
             wf_error_set(error, why.status, "%s", why.text);
         } else {
+            side->recipe_wrong = why.status == WF_INVALID || why.status == WF_NOT_FOUND;
             status = refuse(side, &why, error);
         }
     }

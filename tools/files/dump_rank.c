@@ -337,6 +337,12 @@ enum wf_status wf_dump_rank_add(struct wf_dump_rank *rank, const char *path,
         return status; /* its sentence names the file */
     }
     struct wf_dump_file *file = &rank->files[rank->file_count - 1];
+    if (file->bytes == 0) { /* one without tensors has a header all the same */
+        return wf_error_set(error, WF_INVALID,
+                            "%s: expected the tensors of a rank, found an empty file; write it "
+                            "again",
+                            path);
+    }
     size_t first_len = file->bytes < sizeof first ? (size_t)file->bytes : sizeof first;
     status = wf_file_pread(file->fd, first, first_len, 0, error);
     if (status == WF_OK && wf_dump_is_torch(first, first_len)) {

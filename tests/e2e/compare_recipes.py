@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""compare_recipes.py WEFT CASE - weft compare of dumps whose recipe is not theirs, or whose files are not whole."""
+import json
+import os
+import shutil
+import sys
+
+import e2e
+from compare import compare, dump, equal, make, model
+from e2e import Work, check, weft
+
+
+def changed(work, folder, name, **keys):
+    """A copy of a dump with another recipe; None takes a key away."""
+    shutil.copytree(folder, work.path(name))
+    path = os.path.join(work.path(name), "recipe.json")
+    with open(path) as text:
+        recipe = {**json.load(text), **keys}
+    with open(path, "w") as out:
+        json.dump({key: value for key, value in recipe.items() if value is not None}, out)
+    return work.path(name)
+
+
+def case_wrong():
+    """The recipe is blamed first, and what it would take to see what fits; what two ranks hold apart is no tied head."""
+    with Work(model("tiny-qwen3")) as work:
+        a = make(work, model("tiny-qwen3"))
+        b = dump(work, a, "megatron:tp=2,pp=2", "b")
+        equal(a, b)
+        with open(os.path.join(a, "config.json")) as text:
+            config = json.load(text)
+        rows = [("sizes", "not what its recipe.json says (megatron:tp=4): 32 tensors of another shape", {"tp": 4, "pp": 1}),
+                ("order", "3 that do not belong there, 2 parameters not there or not whole", {"order": "pp-tp-cp-ep-dp"}),
+                ("engine", "70 that do not belong there, 47 parameters", {"engine": "vllm"}),
+                ("heads", "16 tensors of another shape", {"model": {**config, "num_attention_heads": 4}}),
+                ("typo", "B's recipe.json has to be put right: ", {"engine": "megatorn"}),
+                ("no_model", "B's recipe.json has to be put right: ", {"model": None}),
+                ("files", "expected the files of 8 ranks (megatron:tp=2,pp=4), rank_00 to rank_07; found those of 4", {"pp": 4})]
+        for name, words, keys in rows:
+            status, report = compare(a, changed(work, b, name, **keys))
+            told = report["diagnosis"]
+            check(status == 1 and told and words in told[0], f"{name}: the recipe is blamed first", told)
+            check(not any("tied head" in line for line in told), f"{name}: no tensor is said to be there twice", told)
+        status, report = compare(a, changed(work, b, "padding", vocab_div=1))
+        check(status == 1 and len(report["diagnosis"]) == 1 and "vocab_div" in report["diagnosis"][0], "padding alone", report["diagnosis"])
+
+
+def case_files():
+    """Rank files in each other's places, one that is empty, cut or missing; a folder's name with spaces."""
+    with Work(model("tiny-qwen3")) as work:
+        a = make(work, model("tiny-qwen3"))
+        b = dump(work, a, "megatron:tp=2", "b")
+        shutil.copytree(b, work.path("my dump (1)"))
+        equal(a, work.path("my dump (1)"))
+        one, other = (os.path.join(b, f"rank_{rank:02}.safetensors") for rank in (0, 1))
+        os.rename(one, one + ".kept")
+        os.rename(other, one)
+        os.rename(one + ".kept", other)
+        status, report = compare(a, b)
+        check(status == 1 and report["diagnosis"] and report["diagnosis"][0].startswith("ranks in each other's places"), "ranks that are exchanged",
+              report["diagnosis"])
+        for what, words in ((lambda: os.truncate(other, 5000), "it is truncated"),
+                            (lambda: os.truncate(other, 0), "found an empty file"),
+                            (lambda: os.rename(other, other.replace("01", "02")), "no file rank_01.*")):
+            what()
+            done = weft("compare", a, b)
+            check(done.returncode == 1 and words in done.stderr, f"{words} is told", done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(e2e.main(globals()))
