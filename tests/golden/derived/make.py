@@ -330,7 +330,7 @@ def retype(folder, base, dtype, names):
 
 # --- int4 experts ----------------------------------------------------------------------------------
 
-GROUP = 16
+GROUP = 8  # two groups a rank: of one group, what is transposed looks the same
 INT4 = {"quant_method": "compressed-tensors", "format": "pack-quantized",
         "ignore": ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", r"re:.*mlp\.(gate|up|gate_up|down)_proj.*"],
         "config_groups": {"group_0": {"targets": ["Linear"],
