@@ -227,7 +227,7 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
     F(U64, cast_moving_bytes, UINT64_MAX) F(U64, cut_matrices, UINT32_MAX)
 #define WF_FIELDS_round_report(F)                                                              \
     F(KEY, round, 0) F(TEXT, label, WF_LABEL_MAX) F(U64, fill, 1) F(U64, state, 2)             \
-    F(CULPRIT, culprit, 0) F(U64, bytes, UINT64_MAX) F(U64, opened_ns, UINT64_MAX)             \
+    F(CULPRIT, culprit, 0) F(U64, bytes, UINT64_MAX) F(U64, opened_ns, UINT64_MAX) /* ago */   \
     F(U64, grant_ns, UINT64_MAX) F(U64, transfer_ns, UINT64_MAX) F(U64, verify_ns, UINT64_MAX) \
     F(U64, decide_ns, UINT64_MAX) F(U64, flip_ns, UINT64_MAX) F(U64, total_ns, UINT64_MAX)     \
     F(U64, pause_ns, UINT64_MAX) F(U64, digest_mismatches, UINT64_MAX)                         \

@@ -225,6 +225,7 @@ struct wf_server_conn_list {
 enum { WF_REPORTS_KEPT = 4 };
 struct wf_server_kept {
     struct wf_frame_round_report report; /* its lists are these */
+    uint64_t opened_ns;                  /* on the loop's clock */
     struct wf_el_transport transports[16];
     struct wf_el_unit *engines; /* own memory */
 };

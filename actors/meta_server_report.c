@@ -106,6 +106,7 @@ static void keep_report(struct wf_meta_server *server)
     }
     memcpy(kept->transports, server->round.transports, sizeof kept->transports);
     kept->report = *report;
+    kept->opened_ns = server->round.opened_ns;
     kept->report.engines = kept->engines;
     kept->report.transports = kept->transports;
 }
@@ -122,8 +123,9 @@ void wf_server_report_missed(struct wf_meta_server *server, uint64_t conn)
     uint64_t first =
         server->kept_count > WF_REPORTS_KEPT ? server->kept_count - WF_REPORTS_KEPT : 0;
     for (uint64_t i = first; i < server->kept_count; i++) {
-        wf_frame_send(server->env, conn, WF_FRAME_round_report,
-                      &server->kept[i % WF_REPORTS_KEPT].report, -1);
+        struct wf_server_kept *kept = &server->kept[i % WF_REPORTS_KEPT];
+        kept->report.opened_ns = wf_server_now(server) - kept->opened_ns;
+        wf_frame_send(server->env, conn, WF_FRAME_round_report, &kept->report, -1);
     }
     for (uint32_t i = 0; server->found_term > 0 && i < server->rank_count; i++) {
         if (server->ranks[i].note != NULL) {
@@ -188,6 +190,7 @@ void wf_server_report_round(struct wf_meta_server *server, bool committed)
     report->state = committed ? WF_REPORT_COMMITTED : WF_REPORT_ABORTED;
     report->culprit = round->culprit;
     report->decide_ns = round->flip_sent_ns > 0 ? round->flip_sent_ns - round->last_vote_ns : 0;
+    report->opened_ns = now - round->opened_ns;
     report->total_ns = (round->resumed_ns > 0 ? round->resumed_ns : now) - round->opened_ns;
     report->transports = round->transports;
     report->engines = server->units;

@@ -160,7 +160,6 @@ void wf_server_open(struct wf_meta_server *server, const struct wf_publication *
     server->round.report.round = key;
     server->round.report.fill = fill;
     server->round.report.source = source;
-    server->round.report.opened_ns = now - server->started_ns;
     memcpy(server->round.report.label, what->label, sizeof what->label);
     uint32_t readers = choose_members(server, what->version, fill);
     server->member_count = list_members(server, server->members);

@@ -106,6 +106,7 @@ Test(meta_observers, observers_hear_of_the_plan_and_of_rounds)
     cr_assert_eq(frame->round_report.pause_ns, 9);
     cr_assert_eq(frame->round_report.engines_count, 1);
     cr_assert_gt(frame->round_report.total_ns, 0);
+    cr_assert_geq(frame->round_report.opened_ns, frame->round_report.total_ns, "so long ago");
     cr_assert_gt(puppet_count(observer, WF_FRAME_progress), 0);
 }
 

@@ -196,6 +196,17 @@ Test(report, nobody_is_blamed_for_a_version_that_made_way)
     }
 }
 
+/* The server waits for the comparison of copies before it tells. */
+Test(report, a_round_that_is_told_late_was_opened_when_it_was)
+{
+    const struct wf_frame_round_report frame = {
+        .round.version = {1, 1, 1}, .state = WF_REPORT_COMMITTED, .opened_ns = 70, .total_ns = 10};
+    struct wf_report report = {.versions_wanted = 1, .every = 1};
+    wf_report_round(&report, &frame, 100);
+    cr_expect_eq(report.rounds[0].opened_ns, 30);
+    wf_report_fini(&report);
+}
+
 /* --- what a person reads of how bytes moved --- */
 
 Test(report, a_library_that_was_only_opened_has_moved_nothing)

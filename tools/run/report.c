@@ -45,7 +45,7 @@ void wf_report_round(struct wf_report *report, const struct wf_frame_round_repor
     struct wf_report_round *round = &report->rounds[report->round_count++];
     memset(round, 0, sizeof *round);
     round->frame = *frame;
-    round->opened_ns = now_ns - frame->total_ns;
+    round->opened_ns = now_ns - frame->opened_ns;
     round->frame.transports =
         copy_list(frame->transports, frame->transports_count, sizeof *frame->transports);
     round->frame.engines = copy_list(frame->engines, frame->engines_count, sizeof *frame->engines);
