@@ -22,9 +22,10 @@
 
 static const char *const versions[] = {"0.16", "0.20", NULL};
 
-enum { OWN_NAMES, OWN_EXPERTS, OWN_SKIP_MTP, OWN_LOADER, OWN_SHARED_GATE };
+enum { OWN_NAMES, OWN_EXPERTS, OWN_SKIP_MTP, OWN_LOADER, OWN_SHARED_GATE, OWN_FINAL_NORM };
 enum { NAMES_TE, NAMES_LOCAL };                               /* words of `names` */
 enum { EXPERTS_GROUPED, EXPERTS_SEQUENTIAL, EXPERTS_SINGLE }; /* of `experts` */
+enum { FINAL_NORM_HEAD, FINAL_NORM_LAYER };                   /* of `final_norm` */
 
 static const struct wf_engine_key keys[] = {
     {.name = "version", .kind = WF_KEY_VERSION},
@@ -47,6 +48,7 @@ static const struct wf_engine_key keys[] = {
     WF_WORD_KEY("loader", own[OWN_LOADER], "bridge|mbridge"),
     WF_FLAG_KEY("skip_mtp", own[OWN_SKIP_MTP], 0),
     WF_FLAG_KEY("shared_gate", own[OWN_SHARED_GATE], 1),
+    WF_WORD_KEY("final_norm", own[OWN_FINAL_NORM], "head|layer"),
 };
 
 /* The body of a further-token layer was renamed; what stands beside it was not. */
@@ -177,6 +179,7 @@ static enum wf_status chunks(const struct wf_model *model, const struct wf_recip
         .account_embedding = recipe->account_embedding,
         .account_loss = recipe->account_loss,
         .layout = recipe->layout,
+        .norm_with_layer = recipe->own[OWN_FINAL_NORM] == FINAL_NORM_LAYER,
     };
     return wf_megatron_stage(&split, pp, chunks_out, count_out, error);
 }

@@ -19,7 +19,7 @@ static void finish_chunks(const struct wf_stage_split *split, struct wf_chunk *c
         struct wf_chunk *chunk = &chunks[i];
         bool ends =
             chunk->layer_count > 0 && chunk->first_layer + chunk->layer_count == split->layers;
-        chunk->final_norm = split->mtp ? ends : chunk->head;
+        chunk->final_norm = split->mtp || split->norm_with_layer ? ends : chunk->head;
         chunk->others = chunk->embedding;
         chunks[i].prefix[0] = '\0';
         if (count > 1) {

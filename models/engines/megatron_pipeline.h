@@ -4,8 +4,8 @@
  * virtual stages, and the explicit layout string ("Et|tt|tt|tL": E embedding, t a layer, m a layer
  * that predicts further tokens, L loss; | parts stages; x*n and (...)*n repeat; the stages of all
  * ranks come before those of the next virtual stage). Further-token layers stand together, on the
- * last stage unless a layout says where; with them the final norm stands with the last layer, else
- * with the head.
+ * last stage unless a layout says where; with them, or where mtp_num_layers is 0 and not unset, the
+ * final norm stands with the last layer, else with the head.
  */
 #ifndef WEFT_MODELS_ENGINES_MEGATRON_PIPELINE_H
 #define WEFT_MODELS_ENGINES_MEGATRON_PIPELINE_H
@@ -17,7 +17,8 @@ struct wf_stage_split {
     uint32_t mtp;             /* layers that predict further tokens */
     uint32_t first, last;     /* layers of the first and last stage; 0: not given */
     bool account_embedding, account_loss;
-    const char *layout; /* "": none */
+    bool norm_with_layer; /* mtp_num_layers is set, be it to 0 */
+    const char *layout;   /* "": none */
 };
 
 /* The chunks of stage `pp`, one per virtual stage, at most WF_CHUNKS_MAX. With virtual stages their

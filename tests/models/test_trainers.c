@@ -190,6 +190,13 @@ static const struct {
     {"deepseek", "megatron:version=0.16", 0,
      "mtp.layers.0.transformer_layer.mlp.router.expert_bias", "4"},
     {"deepseek", "megatron:skip_mtp=1", 0, "mtp.layers.0.enorm.weight", NULL},
+    /* mtp_num_layers unset, and set to 0 */
+    {"deepseek", "megatron:pp=2,layout=Ett|L,skip_mtp=1", 1, "decoder.final_layernorm.weight",
+     "16"},
+    {"deepseek", "megatron:pp=2,layout=Ett|L,skip_mtp=1,final_norm=layer", 1,
+     "decoder.final_layernorm.weight", NULL},
+    {"deepseek", "megatron:pp=2,layout=Ett|L,skip_mtp=1,final_norm=layer", 0,
+     "decoder.final_layernorm.weight", "16"},
     /* experts over dense ranks' tp and dp */
     {"qwen3_moe", "megatron:tp=2,dp=2,ep=4,etp=1", 3,
      "decoder.layers.1.mlp.experts.linear_fc2.weight0", "16x8"},

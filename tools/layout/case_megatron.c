@@ -12,6 +12,8 @@ struct options {
     bool says_shared_gate, shared_gate;
     bool sequential; /* experts one module each */
     bool single;     /* or all of them in one tensor */
+    bool says_further;
+    struct json_object *further; /* mtp_num_layers, with `says_further` */
 };
 
 /* --- explicit pipelines ---------------------------------------------------------------------- */
@@ -125,14 +127,33 @@ static uint64_t further_layers(const struct wf_model *model)
     return 0;
 }
 
-/* The model's config says how many layers predict further tokens; Megatron has those or none. */
-static enum wf_status put_further(struct wf_case_spec *spec, const struct wf_model *model,
-                                  struct json_object *value, struct wf_error *error)
+/* What a bridge sets mtp_num_layers to of itself: to what the config says, and then to 0 too, but
+ * mbridge in its class of DeepSeek only. NULL: it leaves it unset, which Megatron's default is. */
+static struct json_object *bridge_further(struct json_object *root, const struct wf_model *model,
+                                          bool mbridge)
 {
+    struct json_object *config = wf_case_get(root, "hf_config"),
+                       *text = wf_case_get(config, "text_config");
+    if (mbridge && strcmp(model->model_type, "deepseek_v3") != 0) {
+        return NULL;
+    }
+    config = text ? text : config;
+    struct json_object *count = wf_case_get(config, "num_nextn_predict_layers");
+    return count ? count : wf_case_get(config, "mtp_num_hidden_layers");
+}
+
+/* The model's config says how many layers predict further tokens; Megatron has those or none. None
+ * and 0 differ in where the final norm stands (transformer/transformer_block.py:
+ * has_final_layernorm_in_this_stage). */
+static enum wf_status put_further(struct wf_case_spec *spec, struct json_object *root,
+                                  const struct wf_model *model, bool mbridge,
+                                  const struct options *options, struct wf_error *error)
+{
+    struct json_object *value =
+        options->says_further ? options->further : bridge_further(root, model, mbridge);
     uint64_t here = further_layers(model);
-    uint64_t wanted = json_object_is_type(value, json_type_int) && json_object_get_int64(value) > 0
-                          ? (uint64_t)json_object_get_int64(value)
-                          : 0;
+    bool set = json_object_is_type(value, json_type_int) && json_object_get_int64(value) >= 0;
+    uint64_t wanted = set ? (uint64_t)json_object_get_int64(value) : 0;
     if (wanted != 0 && wanted != here) {
         return wf_error_set(error, WF_UNSUPPORTED,
                             "case.json: mtp_num_layers %llu, but the model's config has %llu",
@@ -140,6 +161,9 @@ static enum wf_status put_further(struct wf_case_spec *spec, const struct wf_mod
     }
     if (wanted == 0 && here > 0) {
         wf_case_put(spec, "skip_mtp", "1", 1);
+    }
+    if (wanted == 0 && set) {
+        wf_case_put(spec, "final_norm", "layer", strlen("layer"));
     }
     return WF_OK;
 }
@@ -159,9 +183,9 @@ static enum wf_status put_count(struct wf_case_spec *spec, const char *key,
     return WF_OK;
 }
 
-static enum wf_status put_option(struct wf_case_spec *spec, const struct wf_model *model,
-                                 const char *key, struct json_object *value,
-                                 struct options *options, struct wf_error *error)
+static enum wf_status put_option(struct wf_case_spec *spec, const char *key,
+                                 struct json_object *value, struct options *options,
+                                 struct wf_error *error)
 {
     if (strcmp(key, "num_layers_in_first_pipeline_stage") == 0) {
         return put_count(spec, "first", value, error);
@@ -173,7 +197,9 @@ static enum wf_status put_option(struct wf_case_spec *spec, const struct wf_mode
         return json_object_is_type(value, json_type_null) ? WF_OK : put_layout(spec, value, error);
     }
     if (strcmp(key, "mtp_num_layers") == 0) {
-        return put_further(spec, model, value, error);
+        options->says_further = true;
+        options->further = value;
+        return WF_OK;
     }
     bool set = wf_case_is_true(value);
     if (strcmp(key, "account_for_embedding_in_pipeline_split") == 0) {
@@ -240,14 +266,14 @@ static enum wf_status put_options(struct wf_case_spec *spec, struct json_object 
     if (overrides) {
         json_object_object_foreach(overrides, key, value)
         {
-            enum wf_status status = put_option(spec, model, key, value, &options, error);
+            enum wf_status status = put_option(spec, key, value, &options, error);
             if (status != WF_OK) {
                 return status;
             }
         }
     }
     put_together(spec, &options);
-    return WF_OK;
+    return put_further(spec, root, model, mbridge, &options, error);
 }
 
 enum wf_status wf_case_megatron(struct json_object *root, struct wf_case *it,
