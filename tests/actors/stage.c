@@ -79,10 +79,10 @@ static void make_options(struct stage *stage, struct stage_rank *rank, enum wf_s
         .publish = options->publish,
         .mode = options->mode,
         .policy = options->policy,
-        .timeouts = {.connect_ns = 5 * second_ns,
-                     .reconnect_ns = 5 * second_ns,
-                     .plan_ns = 5 * second_ns,
-                     .round_ns = 10 * second_ns},
+        .timeouts = {.connect_ns = STAGE_PATIENCE_S * second_ns,
+                     .reconnect_ns = STAGE_PATIENCE_S * second_ns,
+                     .plan_ns = STAGE_PATIENCE_S * second_ns,
+                     .round_ns = STAGE_PATIENCE_S * second_ns},
     };
 }
 
@@ -310,7 +310,7 @@ void stage_send_plan(struct stage *stage, struct stage_rank *rank, uint32_t spoi
 bool stage_run(struct stage *stage, bool (*done)(void *user), void *user)
 {
     struct wf_env *env = stage->ranks[0].env;
-    uint64_t limit = env->ops->now_ns(env) + 20 * second_ns;
+    uint64_t limit = env->ops->now_ns(env) + STAGE_PATIENCE_S * second_ns;
     while (!done(user)) {
         if (env->ops->now_ns(env) > limit) {
             return false;
@@ -384,6 +384,15 @@ void stage_plan(struct stage *stage)
     }
 }
 
+void stage_snapshot(struct stage *stage, const struct wf_round_key *key)
+{
+    for (uint32_t r = 0; r < stage->train; r++) {
+        struct stage_rank *train = stage_train(stage, r);
+        stage_send(train, wf_sender_actor(train->rank.sender), WF_LOCAL_SNAPSHOT, key, 0);
+        wait_ok(stage, train, WF_LOCAL_SNAPSHOT_DONE);
+    }
+}
+
 void stage_transfer(struct stage *stage, const struct wf_round_key *key)
 {
     for (uint32_t i = 0; i < stage->train; i++) {
@@ -392,7 +401,7 @@ void stage_transfer(struct stage *stage, const struct wf_round_key *key)
     }
     for (uint32_t i = 0; i < stage->infer; i++) {
         struct stage_rank *rank = stage_infer(stage, i);
-        uint64_t deadline_ns = rank->env->ops->now_ns(rank->env) + 15 * second_ns;
+        uint64_t deadline_ns = rank->env->ops->now_ns(rank->env) + STAGE_PATIENCE_S * second_ns;
         stage_send(rank, wf_receiver_actor(rank->rank.receiver), WF_LOCAL_READ, key, deadline_ns);
     }
     for (uint32_t i = 0; i < stage->infer; i++) {

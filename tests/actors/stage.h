@@ -9,7 +9,11 @@
 #include "actors/local.h"
 #include "transports/memory.h"
 
-enum { STAGE_RANKS_MAX = 8, STAGE_ANSWERS_MAX = 8 };
+enum {
+    STAGE_RANKS_MAX = 8,
+    STAGE_ANSWERS_MAX = 8,
+    STAGE_PATIENCE_S = 100 /* of what must happen: a machine may be very slow */
+};
 
 struct wf_meta_client {
     struct wf_actor actor;
@@ -66,15 +70,17 @@ void stage_send(struct stage_rank *rank, struct wf_actor *to, enum wf_local_kind
 /* A MEMBERS frame as it would come from the server, for rank's Converter. `spoil`: a member whose
  * announced layout hash is wrong, or UINT32_MAX. */
 void stage_send_plan(struct stage *stage, struct stage_rank *rank, uint32_t spoil);
-/* Turns all loops until `done(user)`; false after 20 s. */
+/* Turns all loops until `done(user)`; false after STAGE_PATIENCE_S. */
 bool stage_run(struct stage *stage, bool (*done)(void *user), void *user);
 /* Runs until rank has an answer of that kind and gives it (the caller frees with stage_drop);
- * NULL after 20 s. */
+ * NULL after STAGE_PATIENCE_S. */
 struct wf_local_msg *stage_wait(struct stage *stage, struct stage_rank *rank,
                                 enum wf_local_kind kind);
 void stage_drop(struct wf_local_msg *answer);
 /* Plans on all ranks, until all are PLANNED with OK. */
 void stage_plan(struct stage *stage);
+/* Copies the weights of all trainers that publish snapshots; before it grants. */
+void stage_snapshot(struct stage *stage, const struct wf_round_key *key);
 /* Grants to all trainers, reads on all infer ranks until READ_DONE with OK. */
 void stage_transfer(struct stage *stage, const struct wf_round_key *key);
 void stage_flip(struct stage *stage, const struct wf_round_key *key);

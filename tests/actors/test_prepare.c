@@ -51,17 +51,6 @@ static const struct {
 };
 #define ROWS (sizeof rows / sizeof rows[0])
 
-static void take_snapshots(struct stage *stage, const struct wf_round_key *key)
-{
-    for (uint32_t r = 0; r < stage->train; r++) {
-        struct stage_rank *train = stage_train(stage, r);
-        stage_send(train, wf_sender_actor(train->rank.sender), WF_LOCAL_SNAPSHOT, key, 0);
-        struct wf_local_msg *answer = stage_wait(stage, train, WF_LOCAL_SNAPSHOT_DONE);
-        cr_assert(answer != NULL && answer->status == WF_OK);
-        stage_drop(answer);
-    }
-}
-
 Test(prepare, what_arrives_is_what_the_rule_makes)
 {
     for (size_t i = 0; i < ROWS; i++) {
@@ -72,7 +61,7 @@ Test(prepare, what_arrives_is_what_the_rule_makes)
             struct wf_round_key key = stage_key(&stage, version, 1);
             stage_step(&stage, version);
             if (rows[i].options.publish == WF_PUBLISH_SNAPSHOT) {
-                take_snapshots(&stage, &key);
+                stage_snapshot(&stage, &key);
             }
             stage_transfer(&stage, &key);
             stage_flip(&stage, &key);
@@ -196,7 +185,7 @@ Test(prepare, a_snapshot_waits_for_what_is_made_of_its_slot)
     struct stage_rank *train = stage_train(&stage, 0);
     struct wf_sender *sender = train->rank.sender;
     struct wf_round_key first = stage_key(&stage, 1, 1), second = stage_key(&stage, 2, 1);
-    take_snapshots(&stage, &first);
+    stage_snapshot(&stage, &first);
     stage_send(train, wf_sender_actor(sender), WF_LOCAL_GRANT, &first, 0);
     cr_assert(stage_run(&stage, is_preparing, sender));
     stage_send(train, wf_sender_actor(sender), WF_LOCAL_REVOKE, &first, 0);

@@ -64,17 +64,6 @@ static const struct {
 };
 #define ROWS (sizeof rows / sizeof rows[0])
 
-static void take_snapshots(struct stage *stage, const struct wf_round_key *key)
-{
-    for (uint32_t r = 0; r < stage->train; r++) {
-        struct stage_rank *train = stage_train(stage, r);
-        stage_send(train, wf_sender_actor(train->rank.sender), WF_LOCAL_SNAPSHOT, key, 0);
-        struct wf_local_msg *answer = stage_wait(stage, train, WF_LOCAL_SNAPSHOT_DONE);
-        cr_assert(answer != NULL && answer->status == WF_OK);
-        stage_drop(answer);
-    }
-}
-
 Test(sender_casts, the_same_values_arrive)
 {
     for (size_t i = 0; i < ROWS; i++) {
@@ -90,7 +79,7 @@ Test(sender_casts, the_same_values_arrive)
             struct wf_round_key key = stage_key(&stage, version, 1);
             stage_step(&stage, version);
             if (rows[i].options.publish == WF_PUBLISH_SNAPSHOT) {
-                take_snapshots(&stage, &key);
+                stage_snapshot(&stage, &key);
             }
             stage_transfer(&stage, &key);
             stage_flip(&stage, &key);
@@ -223,7 +212,7 @@ Test(sender_casts, a_plan_waits_for_the_snapshot)
     stage_drop(answer);
     cr_expect(sender->agreed == agreed && sender->cast_count > 0);
     wf_agreed_release(agreed);
-    take_snapshots(&stage, &key);
+    stage_snapshot(&stage, &key);
     stage_transfer(&stage, &key);
     stage_flip(&stage, &key);
     cr_expect(stage_live_is_right(&stage));
