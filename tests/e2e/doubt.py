@@ -5,6 +5,7 @@ import signal
 import sys
 
 import e2e
+from held import Held
 from e2e import Watched, Work, check
 from slow import PATIENT, SLOW
 
@@ -15,16 +16,11 @@ def held_vote(work, faults=""):
     with open(path, "w") as out:
         out.write(f'job: doubt\nmodel: {work.model}\ntrain: {{spec: "megatron:tp=1", deadline: {SLOW}s}}\n'
                   f'infer: {{spec: "vllm:tp=1"}}\nrun: {{versions: 3}}\n{faults}{PATIENT}')
-    fifo = work.path("held")
-    os.mkfifo(fifo)
-    os.environ["WEFT_TEST_HOLD"] = f"infer:0,before,vote,2,{fifo}"
-    try:
-        job = Watched(path)
-    finally:
-        del os.environ["WEFT_TEST_HOLD"]
-    with open(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK), encoding="ascii") as stopped:
-        job.until("version 2 of 3 is in doubt: the trainer's deadline passed")
-        os.kill(int(stopped.readline()), signal.SIGCONT)
+    held = Held(work.folder, "infer:0", "before", "vote", 2)
+    job = Watched(path, env=held.environment)
+    stopped = held.wait(job.pump)
+    job.until("version 2 of 3 is in doubt: the trainer's deadline passed")
+    os.kill(stopped, signal.SIGCONT)
     status, report = job.end()
     check("train rank 0: version 2 is in doubt: its outcome is not known in time; the weights stay held" in job.text,
           "the trainer was told, and holds", job.text[-3000:])

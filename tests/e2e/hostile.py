@@ -18,7 +18,6 @@ import sys
 import time
 
 from e2e import DEADLINE, QWEN, WEFT, Failed, Watched, Work, check, child_pid, main
-from slow import SLOW
 from frames import GREETING, Frames as Known, framed, pack, split
 
 SILENT = 10000
@@ -73,7 +72,7 @@ class Frames(Known):
 class Peer:
     def __init__(self, address):
         host, port = address
-        self.socket = socket.create_connection((host, port), timeout=8)
+        self.socket = socket.create_connection((host, port), timeout=DEADLINE)
         self.rest, self.payloads = b"", []
 
     def send(self, data):
@@ -185,10 +184,10 @@ class Target:
 
     def stop(self):
         self.running.process.send_signal(signal.SIGTERM)
-        limit = time.monotonic() + 30 * SLOW
+        limit = time.monotonic() + DEADLINE
         while self.running.process.poll() is None and time.monotonic() < limit:
             self.running.pump(0.1)
-        self.running.process.wait(timeout=1)
+        self.running.process.wait(timeout=DEADLINE)
         os.close(self.running.master)
 
 
@@ -230,7 +229,7 @@ def case_silent():
         at_most = 0
         for number in range(count):
             try:
-                quiet.append(socket.create_connection(target.address, timeout=20))
+                quiet.append(socket.create_connection(target.address, timeout=DEADLINE))
             except OSError as error:
                 raise Failed(f"connection {number}: {error}") from error
             if number % 500 == 0:
@@ -358,7 +357,7 @@ def case_reconnects():
         come_and_go(100)
         before = target.costs()
         come_and_go(1000)
-        limit = time.monotonic() + 15 * SLOW
+        limit = time.monotonic() + DEADLINE
         while target.costs()[0] > before[0] and time.monotonic() < limit:
             hold(target, 1, "a thousand that came and went")
         after = target.costs()
@@ -378,7 +377,7 @@ def case_descriptors():
         with subprocess.Popen([WEFT, "server", job, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               text=True, preexec_fn=limit) as server:
             host, port = server.stdout.readline().split("tcp:")[1].strip().rsplit(":", 1)
-            quiet = [socket.create_connection((host, int(port)), timeout=20) for _ in range(300)]
+            quiet = [socket.create_connection((host, int(port)), timeout=DEADLINE) for _ in range(300)]
             time.sleep(3)
             with open(f"/proc/{server.pid}/stat") as text:
                 ticks = sum(int(number) for number in text.read().rsplit(")", 1)[1].split()[11:13])
@@ -389,7 +388,7 @@ def case_descriptors():
             for rank in ranks:
                 _, text = rank.communicate(timeout=DEADLINE)
                 check(rank.returncode == 0, "a rank comes in and ends well", f"{rank.returncode}: {text}")
-            text = server.communicate(timeout=30)[1]
+            text = server.communicate(timeout=DEADLINE)[1]
             check(server.returncode == 0, "the server ends well", text)
             check(len(text.splitlines()) < 60, "with a few lines in its log", len(text.splitlines()))
             for each in quiet:

@@ -13,8 +13,8 @@ import sys
 import time
 
 import e2e
+from held import Held
 from e2e import DEADLINE, WEFT, Work, check, run
-from slow import SLOW
 from transports import has_ucx, skip
 
 STAND_IN = """#!/usr/bin/env python3
@@ -67,15 +67,8 @@ class Hosts(Work):
                 found[int(entry)] = words
         return found
 
-    def far_rank(self, word):
-        """The process of one rank; the one that keeps it is its parent."""
-        found = [pid for pid, words in self.far().items() if word in words]
-        ranks = [child for pid in found for child, _ in e2e.children_of(pid) if child in found]
-        check(len(found) == 2 and len(ranks) == 1, "the rank is found")
-        return ranks[0]
-
     def wait_until(self, condition, what):
-        end = time.monotonic() + 30 * SLOW
+        end = time.monotonic() + DEADLINE
         while not condition():
             if time.monotonic() > end:
                 raise e2e.Failed(what)
@@ -199,9 +192,9 @@ def case_refused():
         work.wait_until(lambda: not work.far(), "nothing is left")
 
 
-def start(work):
+def start(work, env=None):
     job = subprocess.Popen([WEFT, "run", work.job_path, "--hosts", work.list], stdout=subprocess.PIPE,
-                           stderr=subprocess.PIPE, text=True)
+                           stderr=subprocess.PIPE, text=True, env=env)
     work.wait_until(lambda: len(work.far()) == 10, "five processes and their keepers run there")
     for line in job.stderr:
         if re.search(r"version \d+ of \d+ committed", line):
@@ -223,9 +216,10 @@ def case_torn_down():
 
 def case_far_crash():
     """A rank that is killed there is started there again."""
-    with Hosts("far1 address=127.0.0.1\n", versions=40) as work:
-        job = start(work)
-        os.kill(work.far_rank("infer:1"), signal.SIGKILL)
+    with Hosts("far1 address=127.0.0.1\n", versions=5) as work:
+        held = Held(work.folder, "infer:1", "before", "vote", 3)
+        job = start(work, held.environment)
+        os.kill(held.wait(time.sleep), signal.SIGKILL)
         out, text = job.communicate(timeout=DEADLINE)
         check("infer rank 1 on far1 ended with status 255; starting it again" in text, "it is named", text[-1500:])
         check(job.returncode == 0, "and the job ends well", out + text[-1500:])
@@ -233,10 +227,10 @@ def case_far_crash():
 
 def case_far_frozen():
     """A rank that is frozen there is killed there before it is started again."""
-    with Hosts("far1 address=127.0.0.1\n", versions=40, extra=e2e.BRIEF) as work:
-        job = start(work)
-        frozen = work.far_rank("infer:1")
-        os.kill(frozen, signal.SIGSTOP)
+    with Hosts("far1 address=127.0.0.1\n", versions=5, extra=e2e.BRIEF) as work:
+        held = Held(work.folder, "infer:1", "before", "vote", 3)
+        job = start(work, held.environment)
+        frozen = held.wait(time.sleep)
         text = ""
         for line in job.stderr:
             text += line

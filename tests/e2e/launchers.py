@@ -7,13 +7,13 @@ of the launcher's name starts as many processes with the variables that the real
 import json
 import os
 import shutil
-import socket
 import stat
 import subprocess
 import sys
 
 import e2e
 from e2e import DEADLINE, WEFT, Work, check, check_report, start_server
+from slow import free_port
 
 EXAMPLES = os.path.abspath("config/examples/launchers")
 
@@ -42,12 +42,6 @@ CLEAN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "SLUR
 def environment(**more):
     kept = {name: value for name, value in os.environ.items() if name not in CLEAN}
     return dict(kept, WEFT=WEFT, **more)
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def stand_in(work, name, template):
@@ -157,7 +151,7 @@ def case_kubernetes():
         for pod in pods:
             _, text = pod.communicate(timeout=DEADLINE)
             check(pod.returncode == 0, "a pod ends well", f"{pod.returncode}: {text}")
-        check(server.wait(timeout=30) == 0, "the server ends well", server.stderr.read())
+        check(server.wait(timeout=DEADLINE) == 0, "the server ends well", server.stderr.read())
         out, text = observer.communicate(timeout=DEADLINE)
         ends_well(subprocess.CompletedProcess([], observer.returncode, out, text), report, 3)
 

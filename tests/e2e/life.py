@@ -10,6 +10,7 @@ import sys
 import time
 
 import e2e
+from held import Held
 from e2e import DEADLINE, WEFT, Failed, Watched, Work, check, check_report, child_pid
 from slow import SLOW, brief
 
@@ -33,15 +34,9 @@ def case_killed():
     ]
     for when, what, number in rows:
         with Work() as work:
-            fifo = work.path("held")
-            os.mkfifo(fifo)
-            os.environ["WEFT_TEST_HOLD"] = f"server,{when},{what},{number},{fifo}"
-            try:
-                job = Watched(work.job(**SMALL, versions=4, extra=BRIEF))
-            finally:
-                del os.environ["WEFT_TEST_HOLD"]
-            with open(fifo, encoding="ascii") as held:
-                os.kill(int(held.read()), signal.SIGKILL)
+            held = Held(work.folder, "server", when, what, number)
+            job = Watched(work.job(**SMALL, versions=4, extra=BRIEF), env=held.environment)
+            os.kill(held.wait(job.pump), signal.SIGKILL)
             status, report = job.end()
             name = f"{when} {what}"
             check(status == 0, f"{name}: exit status 0", job.text[-3000:])
@@ -106,7 +101,7 @@ class Server:
 
 def kill(server):
     server.kill()
-    server.communicate(timeout=30 * SLOW)
+    server.communicate(timeout=DEADLINE)
 
 
 def case_by_hand():
@@ -118,7 +113,7 @@ def case_by_hand():
                                extra=BRIEF + f'server: {{address: "{hand.address}"}}\n'))
         job.until(r"version 3 of \d+ committed")
         second = hand.start()
-        _, says = second.communicate(timeout=30 * SLOW)
+        _, says = second.communicate(timeout=DEADLINE)
         check(second.returncode == 1 and f"is in use by process {server.pid}" in says, "a second server is refused", says)
 
         def goes_on(what):
@@ -138,7 +133,7 @@ def case_by_hand():
         kill(server)
         shutil.rmtree(hand.journal)
         server = hand.start()
-        _, says = server.communicate(timeout=30 * SLOW)
+        _, says = server.communicate(timeout=DEADLINE)
         check(server.returncode == 1 and "of which this one has no record: start the server with --recover" in says,
               "a server without record stops", says)
         server = hand.up("--recover")
@@ -152,7 +147,7 @@ def case_by_hand():
         check_order(report, rebuilt=True)
         check(sum(v["elements_wrong"] + v["torn_reads"] for v in report["versions"]) == 0, "nothing is wrong or torn")
         server.send_signal(signal.SIGTERM)
-        server.communicate(timeout=30 * SLOW)
+        server.communicate(timeout=DEADLINE)
 
 
 def case_full_disk():
@@ -163,16 +158,16 @@ def case_full_disk():
         hand = Server(work, work.job(**SMALL, versions=12, extra=BRIEF))
         server = hand.up(preexec_fn=limited)
         job = Watched(work.job(**SMALL, versions=12, name="joins", extra=BRIEF + f'server: {{address: "{hand.address}"}}\n'))
-        limit = time.monotonic() + 30 * SLOW
+        limit = time.monotonic() + DEADLINE
         while server.poll() is None and time.monotonic() < limit:
             job.pump(0.1)
-        _, says = server.communicate(timeout=1)
+        _, says = server.communicate(timeout=DEADLINE)
         check(server.returncode == 1 and "/journal: " in says and "too large" in says, "the server stops and says why", says)
         before = set(re.findall(r"version (\d+) of", job.text))
         check(len(before) < 12, "it stopped on the way", before)
         server = hand.up()
         status, report = job.end()
-        server.communicate(timeout=30 * SLOW)
+        server.communicate(timeout=DEADLINE)
         check(status == 0, "exit status 0", job.text[-3000:])
         check_report(report, 12)
         check_order(report)
@@ -181,17 +176,16 @@ def case_full_disk():
 def case_paused():
     """A server that is stopped for longer than the lease renews and decides nothing until its ranks are back."""
     with Work() as work:
-        job = Watched(work.job(**SMALL, versions=12, extra=BRIEF))
-        job.until(r"version 2 of \d+ committed")
-        pid = child_pid(job.process.pid, "server")
-        os.kill(pid, signal.SIGSTOP)
+        held = Held(work.folder, "server", "before", "decide", 3)
+        job = Watched(work.job(**SMALL, versions=6, extra=BRIEF), env=held.environment)
+        pid = held.wait(job.pump)
         limit = time.monotonic() + 2.5 * SLOW
         while time.monotonic() < limit:
             job.pump(0.1)
         os.kill(pid, signal.SIGCONT)
         status, report = job.end()
         check(status == 0, "exit status 0", job.text[-3000:])
-        check_report(report, 12)
+        check_report(report, 6)
         check_order(report)
 
 

@@ -13,8 +13,9 @@ import sys
 import time
 
 import e2e
+from held import Held
 from e2e import DEADLINE, WEFT, Watched, Work, check, weft
-from slow import PATIENT, SLOW
+from slow import PATIENT, free_port
 
 NUMBER = r"[+-]?(?:\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|NaN|\+Inf|-Inf)"
 
@@ -22,17 +23,15 @@ NUMBER = r"[+-]?(?:\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|NaN|\+Inf|-Inf)"
 class Running:
     """A job that goes on until it is ended, its server on a TCP port of every address."""
 
-    def __init__(self, work, versions=500, **more):
+    def __init__(self, work, env=None, **more):
         self.token = work.path("token")
         with open(self.token, "w") as out:
             out.write(os.urandom(32).hex() + "\n")
         os.chmod(self.token, 0o600)
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         extra = f'server: {{listen: "*:{self.port}", token_file: {self.token}}}\n{PATIENT}'
-        self.path = work.job(train="megatron:tp=2", infer="vllm:tp=1,engines=2", versions=versions, extra=extra, job="watched", **more)
-        self.watched = Watched(self.path)
+        self.path = work.job(train="megatron:tp=2", infer="vllm:tp=1,engines=2", versions=100000, extra=extra, job="watched", **more)
+        self.watched = Watched(self.path, env=env)
 
     def __enter__(self):
         self.wait_rounds(3)
@@ -54,7 +53,7 @@ class Running:
 
     def get(self, path, host="127.0.0.1", method="GET", **headers):
         """(status, headers, body)"""
-        connection = http.client.HTTPConnection(host, self.port, timeout=20)
+        connection = http.client.HTTPConnection(host, self.port, timeout=DEADLINE)
         connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
         answer = connection.getresponse()
         fields = answer.getheaders()
@@ -107,16 +106,9 @@ def answers(work, job):
 
 def held(work):
     """A rank that stands still before its vote: the server waits for it, and says so."""
-    fifo = work.path("held")
-    os.mkfifo(fifo)
-    os.environ["WEFT_TEST_HOLD"] = f"infer:1,before,vote,8,{fifo}"
-    try:
-        running = Running(work, name="held")
-    finally:
-        del os.environ["WEFT_TEST_HOLD"]
-    with running as job:
-        with open(fifo, encoding="ascii") as pipe:
-            pid = int(pipe.read())
+    stopped = Held(work.folder, "infer:1", "before", "vote", 8)
+    with Running(work, name="held", env=stopped.environment) as job:
+        pid = stopped.wait(job.watched.pump)
         deadline = time.monotonic() + DEADLINE
         text = ""
         while "infer rank 1" not in text or "infer rank 0" in text:  # that one may still be reading
@@ -193,7 +185,7 @@ def slow(job):
     """Who sends nothing, a byte now and then, or too much keeps nobody waiting."""
     sockets = []
     for number in range(80):
-        each = socket.create_connection(("127.0.0.1", job.port), timeout=20)
+        each = socket.create_connection(("127.0.0.1", job.port), timeout=DEADLINE)
         each.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n" if number % 2 else b"G")
         sockets.append(each)
     before = json.loads(weft("status", job.path, "--json", "-").stdout)["totals"]["rounds_committed"]
@@ -201,11 +193,11 @@ def slow(job):
     check(True, "rounds go on beside slow readers")
     for each in sockets:
         each.close()
-    with socket.create_connection(("127.0.0.1", job.port), timeout=20) as big:
+    with socket.create_connection(("127.0.0.1", job.port), timeout=DEADLINE) as big:
         big.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 60000 + b"\r\n\r\n")
         first = big.recv(12)
         check(first[:10] in (b"HTTP/1.1 4", b"HTTP/1.0 4"), "a head that is too large is refused", first)
-    deadline = time.monotonic() + 20 * SLOW
+    deadline = time.monotonic() + DEADLINE
     while job.get("/metrics")[0] != 200:
         assert time.monotonic() < deadline
     check(True, "and others are served")
