@@ -19,7 +19,7 @@
 #include "tools/run/token_file.h"
 
 #define JOURNAL_END ".journal"
-enum { SERVER_START_MS = 10000, ARGUMENTS_MAX = 12 + 2 * WF_FAMILY_FILES_MAX };
+enum { SERVER_START_MS = 60000, ARGUMENTS_MAX = 12 + 2 * WF_FAMILY_FILES_MAX };
 
 /* --- the journal's folder ----------------------------------------------------------------------
  */
