@@ -17,18 +17,13 @@
 #include <string.h>
 
 #include "models/engines/engine.h"
+#include "tests/sanitized.h"
 #include "tools/layout/check.h"
 
 static const char *const folders[] = {"tests/golden/real", "tests/golden/derived"};
 
-/* Sanitizers make it ten times slower; a part of the rows is enough for what they look for. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { EVERY = 11 };
-#else
-enum { EVERY = 5 };
-#endif
-
 enum {
+    EVERY = SANITIZED ? 23 : 5,
     CASES_MAX = 256,
     TITLE_MAX = 256,
     TEXT_MAX = 1024,

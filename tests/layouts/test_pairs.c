@@ -11,11 +11,12 @@
 #include <time.h>
 
 #include "numbered.h"
+#include "tests/sanitized.h"
 #include "zoo.h"
 
 enum {
     SHARDS = 4,
-    PAIRS = 1000,
+    PAIRS = SANITIZED ? 250 : 1000,
     TRIES_PER_PAIR = 40,
     RANKS_MAX = 24,
     CASE_MAX = 8192,

@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 
 #include "actors/journal.h"
+#include "tests/sanitized.h"
 #include "tests/sim/job.h"
 
 enum {
@@ -11,7 +12,12 @@ enum {
     CUT_SEEDS = 24,
     CASTS_SEEDS = 16
 };
-enum { SEEDS = 200, SERVER_SEEDS = 200, TWICE = 12, BUG_SEEDS = 5 };
+enum {
+    SEEDS = SANITIZED ? 80 : 200,
+    SERVER_SEEDS = SANITIZED ? 80 : 200,
+    TWICE = SANITIZED ? 4 : 12,
+    BUG_SEEDS = 5
+};
 
 Test(job, no_torn_version_and_no_stuck_rank)
 {

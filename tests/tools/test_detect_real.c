@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/sanitized.h"
 #include "tests/tools/detect_case.h"
 
 #define REAL "tests/golden/real/"
@@ -137,12 +138,7 @@ static const struct row vllm[] = {
     {"vllm-qwen3vlmoe-tp4", DETECT_AMBIGUOUS},
 };
 
-/* Sanitizers make it ten times slower; a part of the rows is enough for what they look for. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { STRIDE = 9 };
-#else
-enum { STRIDE = 1 };
-#endif
+enum { STRIDE = SANITIZED ? 9 : 1 };
 
 static void expect_rows(const struct row *rows, size_t count)
 {
