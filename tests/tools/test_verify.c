@@ -179,44 +179,6 @@ static void clear(uint8_t *memory, uint64_t bytes)
     memset(memory, 0, bytes);
 }
 
-/* However small the shares, all of them are the whole. */
-Test(verify, shares_end_after_so_many_elements)
-{
-    char folder[FOLDER_PATH_MAX];
-    struct fixture fixture;
-    struct live_rank live;
-    struct wf_verify_result whole = {0};
-    fixture_open(&fixture, "vllm-qwen3-tp2");
-    folder_make(folder);
-    struct wf_checkpoint *checkpoint = live_checkpoint(&fixture, folder);
-    struct wf_verify *verify = open_rank(&fixture, checkpoint, 1);
-    live_rank_open(&live, &fixture, 1, WF_DTYPE_F32, 3);
-    cr_assert_eq(wf_verify_rank(verify, 3, live_lookup, &live, &whole, NULL), WF_OK);
-    for (uint64_t elements = 0; elements <= whole.elements_checked; elements += 5000) {
-        struct wf_verify_result result = {0};
-        uint32_t next = 0, shares = 0;
-        for (; next < wf_verify_tensor_count(verify); shares++) {
-            uint64_t before = result.elements_checked;
-            uint32_t first = next;
-            cr_assert_eq(
-                wf_verify_share(verify, 3, live_lookup, &live, elements, &next, &result, NULL),
-                WF_OK);
-            uint64_t last = wf_verify_tensor_elements(verify, next - 1);
-            cr_assert_gt(next, first);
-            cr_assert(next == first + 1 || result.elements_checked - before - last < elements,
-                      "a share of %d took one tensor too many", (int)elements);
-        }
-        cr_assert_eq(result.elements_checked, whole.elements_checked);
-        cr_assert_eq(result.elements_wrong, 0);
-        cr_assert(elements > 0 || shares == wf_verify_tensor_count(verify));
-    }
-    live_rank_close(&live);
-    wf_verify_free(verify);
-    wf_checkpoint_free(checkpoint);
-    folder_remove(folder);
-    fixture_close(&fixture);
-}
-
 Test(verify, every_fault_is_found_and_named)
 {
     static const struct {

@@ -316,34 +316,22 @@ enum wf_status wf_verify_tensor(const struct wf_verify *verify, uint32_t index, 
     return status;
 }
 
-enum wf_status wf_verify_share(const struct wf_verify *verify, uint64_t steps,
-                               wf_verify_lookup_t *lookup, void *user, uint64_t elements,
-                               uint32_t *tensor_io, struct wf_verify_result *result,
-                               struct wf_error *error)
-{
-    uint64_t begin = result->elements_checked;
-    enum wf_status status = WF_OK;
-    while (status == WF_OK && *tensor_io < verify->expect.tensor_count) {
-        struct wf_verify_live live;
-        const char *name = verify->expect.tensors[*tensor_io].name;
-        if (!lookup(user, name, &live)) {
-            return wf_error_set(error, WF_MISMATCH, "the rank has no tensor %s", name);
-        }
-        status = wf_verify_tensor(verify, *tensor_io, steps, &live, result, error);
-        *tensor_io += 1;
-        if (result->elements_checked - begin >= elements) {
-            break;
-        }
-    }
-    return status;
-}
-
 enum wf_status wf_verify_rank(const struct wf_verify *verify, uint64_t steps,
                               wf_verify_lookup_t *lookup, void *user,
                               struct wf_verify_result *result, struct wf_error *error)
 {
-    uint32_t tensor = 0;
-    return wf_verify_share(verify, steps, lookup, user, UINT64_MAX, &tensor, result, error);
+    for (uint32_t i = 0; i < verify->expect.tensor_count; i++) {
+        struct wf_verify_live live;
+        const char *name = verify->expect.tensors[i].name;
+        if (!lookup(user, name, &live)) {
+            return wf_error_set(error, WF_MISMATCH, "the rank has no tensor %s", name);
+        }
+        enum wf_status status = wf_verify_tensor(verify, i, steps, &live, result, error);
+        if (status != WF_OK) {
+            return status;
+        }
+    }
+    return WF_OK;
 }
 
 /* --- opening and asking ------------------------------------------------------------------------

@@ -104,14 +104,7 @@ enum wf_status wf_verify_tensor(const struct wf_verify *verify, uint32_t tensor,
 /* Finds a live tensor by name: false if there is none. */
 typedef bool wf_verify_lookup_t(void *user, const char *name, struct wf_verify_live *live_out);
 
-/* Tensors of the rank from *tensor_io on, one at least, until `elements` or more were compared or
- * none is left (*tensor_io is then wf_verify_tensor_count): a share of work after which a thread
- * can do something else. A tensor that `lookup` does not find is MISMATCH. */
-enum wf_status wf_verify_share(const struct wf_verify *verify, uint64_t steps,
-                               wf_verify_lookup_t *lookup, void *user, uint64_t elements,
-                               uint32_t *tensor_io, struct wf_verify_result *result,
-                               struct wf_error *error);
-/* All of them. */
+/* All tensors of the rank. A tensor that `lookup` does not find is MISMATCH. */
 enum wf_status wf_verify_rank(const struct wf_verify *verify, uint64_t steps,
                               wf_verify_lookup_t *lookup, void *user,
                               struct wf_verify_result *result, struct wf_error *error);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "models/engines/engine.h"
+#include "runtime/jobs.h"
 #include "tools/check/verify.h"
 #include "tools/commands.h"
 #include "tools/files/version_folder.h"
@@ -24,9 +25,6 @@
 #define PLACE_AGAIN_NS 10000000ULL
 
 enum { CHECK_DONE = 0x1200 };
-/* Of one job of the element check, some tenths of a second: what is due behind it, such as the
- * comparison with other ranks, has a deadline. */
-enum { CHECK_ELEMENTS = 8 << 20 };
 
 struct infer {
     struct wf_process process;
@@ -44,8 +42,8 @@ struct infer {
     bool linked, pausing, quiescing, serving, counting;
     struct wf_timer reconnect;
     /* the check */
+    struct wf_jobs *checks; /* a thread of its own: what the rank's has to do has deadlines */
     struct wf_job check_job;
-    uint32_t check_tensor; /* which is next */
     bool checking;
     enum wf_status check_status;
     struct wf_error check_error;
@@ -226,26 +224,16 @@ static enum wf_status open_verify(struct infer *r, struct wf_error *error)
 static void check_work(struct wf_job *job)
 {
     struct infer *r = WF_CONTAINER(job, struct infer, check_job);
+    memset(&r->checked, 0, sizeof r->checked);
     r->check_status = r->verify_table == r->live_table ? WF_OK : open_verify(r, &r->check_error);
     if (r->check_status == WF_OK) {
-        r->check_status = wf_verify_share(r->verify, r->live.step, lookup, r, CHECK_ELEMENTS,
-                                          &r->check_tensor, &r->checked, &r->check_error);
+        r->check_status =
+            wf_verify_rank(r->verify, r->live.step, lookup, r, &r->checked, &r->check_error);
     }
-}
-
-static void post_check(struct infer *r)
-{
-    r->check_job = (struct wf_job){.owner = &r->process.actor, .work = check_work, .name = "check"};
-    r->check_job.done.kind = CHECK_DONE;
-    r->process.env->ops->job(r->process.env, &r->check_job);
 }
 
 static void check_ended(struct infer *r)
 {
-    if (r->check_status == WF_OK && r->check_tensor < wf_verify_tensor_count(r->verify)) {
-        post_check(r);
-        return;
-    }
     uint64_t now = wf_process_now_ns(&r->process);
     r->checking = false;
     wf_process_span(&r->process, "check", r->resumed_ns, now, r->live.step);
@@ -286,9 +274,9 @@ static void start_check(struct infer *r)
         return;
     }
     r->checking = true;
-    r->check_tensor = 0;
-    memset(&r->checked, 0, sizeof r->checked);
-    post_check(r);
+    r->check_job = (struct wf_job){.owner = &r->process.actor, .work = check_work, .name = "check"};
+    r->check_job.done.kind = CHECK_DONE;
+    wf_jobs_submit(r->checks, &r->check_job);
 }
 
 static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
@@ -476,6 +464,7 @@ static enum wf_status start(struct wf_process *process, struct wf_error *error)
 {
     struct infer *r = of(process);
     enum wf_status status = prepare(r, error);
+    status = status == WF_OK ? wf_jobs_new(1, &r->checks, error) : status;
     if (status == WF_OK) {
         r->placing.fire = place_experts;
         r->placing.name = "a table of experts";
@@ -492,6 +481,8 @@ static enum wf_status start(struct wf_process *process, struct wf_error *error)
 static void close_links(struct wf_process *process)
 {
     struct infer *r = of(process);
+    wf_jobs_free(r->checks); /* while there is an actor that a check can come back to */
+    r->checks = NULL;
     wf_timer_cancel(process->loop, &r->reconnect);
     wf_timer_cancel(process->loop, &r->placing);
     if (r->conn != 0) {
@@ -502,6 +493,7 @@ static void close_links(struct wf_process *process)
 static void fini(struct wf_process *process)
 {
     struct infer *r = of(process);
+    wf_jobs_free(r->checks);
     wf_engine_work_free(r->work);
     wf_run_memory_fini(&r->memory);
     wf_version_store_free(r->store);
