@@ -68,8 +68,8 @@ static void parse_tolerance(struct argp_state *state, struct wf_compare_options 
     if (dtype == WF_DTYPE_NONE || end == equals + 1 || *end != '\0' || !isfinite(value) ||
         value < 0) {
         argp_error(state,
-                   "--tolerance is DTYPE=X, for example bf16=0.01, with a number of 0 or more; not "
-                   "\"%s\"",
+                   "--tolerance: expected DTYPE=X, a type that weights have (f32, f16, bf16, "
+                   "f8_e4m3) and a number of 0 or more, for example bf16=0.01; found \"%s\"",
                    argument);
     }
     if (compare->tolerance_given[dtype]) {
@@ -84,7 +84,8 @@ static uint64_t parse_timeout(struct argp_state *state, const char *argument)
     char *end = NULL;
     double seconds = strtod(argument, &end);
     if (*end != '\0' || !(seconds > 0 && seconds <= 3600)) {
-        argp_error(state, "--timeout: expected seconds up to 3600, found \"%s\"", argument);
+        argp_error(state, "--timeout: expected more than 0 and up to 3600 seconds, found \"%s\"",
+                   argument);
     }
     return (uint64_t)(seconds * 1e9);
 }
@@ -110,7 +111,8 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case OPTION_LAYERS: {
         size_t digits = strspn(argument, "0123456789");
         if (digits == 0 || digits > 6 || argument[digits] != '\0') {
-            argp_error(state, "--max-layers is a whole number, not \"%s\"", argument);
+            argp_error(state, "--max-layers: expected a whole number up to 999999, found \"%s\"",
+                       argument);
         }
         arguments->compare.max_layers = (uint32_t)strtoul(argument, NULL, 10);
         return 0;

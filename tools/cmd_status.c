@@ -56,7 +56,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case OPT_TIMEOUT:
         seconds = strtod(argument, &end);
         if (*end != '\0' || !(seconds > 0 && seconds <= 3600)) {
-            argp_error(state, "--timeout: expected seconds up to 3600, found \"%s\"", argument);
+            argp_error(state,
+                       "--timeout: expected more than 0 and up to 3600 seconds, found \"%s\"",
+                       argument);
         }
         arguments->timeout_ns = (uint64_t)(seconds * 1e9);
         return 0;

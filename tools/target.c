@@ -28,8 +28,8 @@ static enum wf_status find_by_note(const char *job, struct wf_target *target,
     struct wf_server_note note;
     if (!wf_server_note_find(NULL, job, &note)) {
         return wf_error_set(error, WF_CONNECTION,
-                            "no server of %s%s runs on this host for this user: give the ADDRESS "
-                            "that it printed",
+                            "no server of %s%s runs on this host for this user: the job has ended, "
+                            "or its server is elsewhere; then give the ADDRESS that it printed",
                             job != NULL ? "job " : "any job", job != NULL ? job : "");
     }
     strcpy(target->address, note.address);

@@ -44,6 +44,11 @@ INPUTS = [
 WORDS = [
     ("status JOB/foo", "expected a job file (docs/job-file.md) or the address of a job's server"),
     ("status nowhere", "found no file of that name"),
+    ("status --timeout 0 host:7000", "expected more than 0 and up to 3600 seconds, found \"0\""),
+    ("compare a b --max-layers 99999999999", "expected a whole number up to 999999, found \"99999999999\""),
+    ("compare a b --tolerance bf17=1", "expected DTYPE=X, a type that weights have (f32, "),
+    ("compare a --against-live JOB/engine:x", "JOB/engine:x: expected JOB with /engine:N, /infer:R"),
+    ("compare a --against-live nowhere/x", "found no file of that name"),
     ("status host:99999", "is no job file, and no address: expected a port of 0 to 65535, found \"99999\""),
 ]
 

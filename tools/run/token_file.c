@@ -70,7 +70,10 @@ enum wf_status wf_token_load(const char *path, struct wf_token *token_out, struc
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) {
-        return wf_error_set(error, WF_IO, "token file %s: %s", path, strerror(errno));
+        return wf_error_set(error, WF_IO,
+                            "token file %s: %s; expected the file that the job's server uses (it "
+                            "prints \"token in ...\"), or a copy",
+                            path, strerror(errno));
     }
     enum wf_status status = load_fd(fd, path, token_out, error);
     close(fd);
