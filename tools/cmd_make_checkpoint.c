@@ -30,7 +30,7 @@ static const struct argp_option options[] = {
      "a file that describes a model family (docs/add-a-model.md), beside the built-in ones; may be "
      "repeated",
      0},
-    {"layers", OPTION_LAYERS, "N", 0, "only the first N layers", 0},
+    {"layers", OPTION_LAYERS, "N", 0, "N layers instead of as many as the config says", 0},
     {"dtype", OPTION_DTYPE, "D", 0, "f32, f16 or bf16 (default: the config's)", 0},
     {"shards", OPTION_SHARDS, "N", 0, "this many files and an index (default 1: one file)", 0},
     {"force", OPTION_FORCE, NULL, 0, "write over a folder that holds something else", 0},

@@ -2,6 +2,7 @@
 """check_doors.py WEFT - what every command says to a file that is missing, a folder, empty or garbage, and to an
 output that takes nothing: what was expected, what was found, and never success."""
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -91,6 +92,10 @@ def main():
         with open(inputs[2], "wb"), open(inputs[3], "wb") as garbage, open(folder + "/job.yaml", "w") as job:
             garbage.write(bytes(range(128, 256)) * 20)
             job.write(f'job: doors\nmodel: {LLAMA}\ntrain: {{spec: "fsdp:dp=2"}}\ninfer: {{spec: "vllm:tp=3"}}\n')
+        broken = folder + "/broken"
+        os.mkdir(broken)
+        shutil.copy(LLAMA, broken + "/config.json")
+        shutil.copy(inputs[3], broken + "/model.safetensors")
         doors.check("a checkpoint", doors.run("make-checkpoint --model LLAMA --out CHECKPOINT"), (0,))
         for command, expected, *found in INPUTS:
             for path, text in zip(inputs, found):
@@ -99,6 +104,10 @@ def main():
                             more if text not in (NOT_YAML, NO_VALUE) else "")
         for command, text in WORDS:
             doors.check(command, doors.run(command), (2,), text)
+        doors.check("a dump of garbage", doors.run("dump INPUT --spec vllm:tp=3 --out OUT", INPUT=broken), (1,), "this is no safetensors file")
+        doors.check("a dump", doors.run("dump CHECKPOINT --spec fsdp:dp=3 --out OUT2", OUT2=folder + "/out2"), (0,))
+        doors.check("a dump over one of more ranks", doors.run("dump CHECKPOINT --spec fsdp:dp=2 --out OUT2", OUT2=folder + "/out2"), (1,),
+                    "holds files of another dump (of more ranks), and this one has 2 ranks")
         for command, json in OUTPUTS:
             with open("/dev/full", "w") as full:
                 doors.check(f"{command} to a full disk", doors.run(command, stdout=full), (1,), "cannot write to standard output")

@@ -435,12 +435,30 @@ static enum wf_status read_spec(struct writer *w, const char *spec)
     return status;
 }
 
+/* Of a dump over more ranks some files would stay, and belong to nothing. */
+static enum wf_status check_folder(const char *folder, uint32_t world, struct wf_error *error)
+{
+    char **names = NULL;
+    uint32_t count = 0;
+    struct wf_error why = {0};
+    enum wf_status status = wf_dump_rank_files(folder, &names, &count, &why);
+    wf_dump_rank_files_free(names, count);
+    if (status == WF_OK && count <= world) {
+        return WF_OK;
+    }
+    return wf_error_set(error, WF_REFUSED,
+                        "%s holds files of another dump (%s), and this one has %" PRIu32
+                        " ranks; remove them, or name another folder",
+                        folder, status == WF_OK ? "of more ranks" : why.text, world);
+}
+
 enum wf_status wf_dump_write(const struct wf_dump_write_options *options,
                              struct wf_dump_written *written_out, struct wf_error *error)
 {
     struct wf_dump_written written = {0};
     struct writer w = {.written = &written, .error = error, .codes = {.param = WF_NONE}};
     enum wf_status status = wf_side_open(options->model, options->families, &w.side, error);
+    status = status == WF_INVALID ? error->status = WF_IO : status; /* no fault of the SPEC */
     if (status == WF_OK && (strcmp(w.side.spec, "hf") != 0 || w.side.refused.count > 0)) {
         status = wf_error_set(error, WF_UNSUPPORTED, "%s",
                               w.side.refused.count > 0 ? w.side.refused.items[0]
@@ -454,6 +472,7 @@ enum wf_status wf_dump_write(const struct wf_dump_write_options *options,
         status = wf_error_set(error, WF_NO_MEMORY, "no memory to write a dump");
     }
     uint32_t world = status == WF_OK ? wf_recipe_world(&w.recipe) : 0;
+    status = status == WF_OK ? check_folder(options->folder, world, error) : status;
     for (uint32_t r = 0; r < world && status == WF_OK; r++) {
         status = write_rank(&w, options->folder, r);
         written.ranks = r + 1;
