@@ -587,6 +587,8 @@ def main(namespace):
             cases[name]()
         except (Failed, subprocess.TimeoutExpired) as failure:
             print(f"  FAILED: {failure}", flush=True)
+            for pid, _ in children_of(os.getpid()):  # a job that runs on would take the next test's cores
+                os.kill(pid, signal.SIGKILL)
             return 1
     return 0
 

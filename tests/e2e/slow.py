@@ -11,8 +11,8 @@ import subprocess
 import time
 
 SLOW = int(os.environ.get("WEFT_TEST_SLOW", "1"))
-DEADLINE = 180  # seconds that anything may take that must happen: a command, a process that ends, an answer
-PATIENT = "timeouts: {lease: 30s}\n"  # of a job in which a rank is held on purpose: it must not count as dead
+DEADLINE = 180 * SLOW  # seconds that anything may take that must happen: a command, a process that ends, an answer
+PATIENT = "timeouts: {lease: 150s, round: 170s}\n"  # of a job in which a rank is held on purpose: it must not count as dead
 
 
 def brief(**more):

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """strangers.py WEFT CASE - end-to-end tests of the job's token. Helpers are e2e.py's."""
 import os
+import signal
 import socket
 import subprocess
 import sys
 
 from e2e import DEADLINE, WEFT, Watched, Work, check, child_pid, main, weft
+from held import Held
+from slow import PATIENT
 
 
 def token(work, name, mode=0o600):
@@ -56,11 +59,12 @@ def case_strangers():
     """Who has no token, another, or another job's is refused by name while a job runs undisturbed."""
     with Work() as work:
         right, wrong = token(work, "right"), token(work, "wrong")
-        extra = f'server: {{listen: "127.0.0.1:0", token_file: {right}}}\n'
-        job = work.job(train="megatron:tp=2", infer="vllm:tp=2", versions=15, extra=extra)
+        extra = f'server: {{listen: "127.0.0.1:0", token_file: {right}}}\n{PATIENT}'
+        job = work.job(train="megatron:tp=2", infer="vllm:tp=2", versions=6, extra=extra)
         other = work.job(train="megatron:tp=2", infer="vllm:tp=2", name="other", job="other")
-        running = Watched(job)
-        running.until(r"version 2 of \d+ committed")
+        held = Held(work.folder, "infer:0", "before", "vote", 3)
+        running = Watched(job, env=held.environment)
+        stopped = held.wait(running.pump)
         address = server_address(running.process.pid)
         refused = weft("run", job, "--rank", "infer:1", "--server", address, "--token-file", wrong)
         check(refused.returncode == 1 and "did not prove" in refused.stderr, "a wrong token is refused", refused.stderr)
@@ -71,6 +75,7 @@ def case_strangers():
         noisy = [socket.create_connection((host, int(port))) for _ in range(50)]
         for number, each in enumerate(noisy):
             each.sendall(b"WFT1\0\0\0\0WFT1" + bytes([number, 0, 0, 0]) + bytes(number))
+        os.kill(stopped, signal.SIGCONT)
         (code, report), text = running.end(), running.text
         check(code == 0 and report["ok"], "the job never noticed", text)
         check(all(version["attempt"] == 1 for version in report["versions"]), "not one attempt was lost")
