@@ -41,6 +41,11 @@ def case_wrong():
             told = report["diagnosis"]
             check(status == 1 and told and words in told[0], f"{name}: the recipe is blamed first", told)
             check(not any("tied head" in line for line in told), f"{name}: no tensor is said to be there twice", told)
+        longer = make(work, model("tiny-qwen3"), "longer", num_hidden_layers=6)
+        status, report = compare(longer, b)
+        check(status == 1 and report["diagnosis"] == ["A has 6 layers and B 4: not the same model, or a part of it; "
+                                                      "--max-layers 4 compares those that both have"], "layers", report["diagnosis"])
+        equal(longer, b, "--max-layers", "4")
         status, report = compare(a, changed(work, b, "padding", vocab_div=1))
         check(status == 1 and len(report["diagnosis"]) == 1 and "vocab_div" in report["diagnosis"][0], "padding alone", report["diagnosis"])
 

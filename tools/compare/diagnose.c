@@ -227,9 +227,28 @@ static enum wf_status tell_recipes(const struct tally *tally, struct wf_error *e
     return status;
 }
 
+/* Everything behind the shorter one is missing there. */
+static enum wf_status tell_layers(const struct tally *tally, struct wf_error *error)
+{
+    const struct wf_model *a = tally->compare->side[WF_A].model;
+    const struct wf_model *b = tally->compare->side[WF_B].model;
+    uint64_t most = tally->compare->options.max_layers;
+    if (a == NULL || b == NULL || a->layers == b->layers ||
+        (most <= a->layers && most <= b->layers)) {
+        return WF_OK;
+    }
+    uint64_t both = a->layers < b->layers ? a->layers : b->layers;
+    return wf_texts_add(&tally->compare->diagnosis, error,
+                        "A has %" PRIu64 " layers and B %" PRIu64
+                        ": not the same model, or a part of it; --max-layers %" PRIu64
+                        " compares those that both have",
+                        a->layers, b->layers, both);
+}
+
 static enum wf_status tell(const struct tally *tally, struct wf_error *error)
 {
     enum wf_status status = tell_recipes(tally, error);
+    status = status == WF_OK ? tell_layers(tally, error) : status;
     for (unsigned cause = 1; cause < WF_CAUSE_COUNT && status == WF_OK; cause++) {
         if (tally->counts[cause] > 0) {
             status = wf_texts_add(&tally->compare->diagnosis, error, "%s. %u %s; first %s",
