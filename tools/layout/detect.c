@@ -36,7 +36,7 @@ struct detector {
     uint32_t unlisted[WF_DETECT_FITS_MAX]; /* of each fit */
     struct wf_hash hashes[WF_DETECT_FITS_MAX];
     const struct wf_engine *engines[WF_DETECT_FITS_MAX];
-    uint64_t work;
+    struct wf_trials trials;
     uint32_t nearest; /* misfits, or parts that were not made, of what came nearest */
     bool shapes;      /* its names fit */
 };
@@ -156,7 +156,7 @@ static bool same_tensors(const struct wf_dump_rank *dump, const struct wf_layout
 static bool ranks_fit(const struct detector *d, const struct wf_guess *guess, struct proof *proof)
 {
     struct wf_recipe recipe;
-    struct wf_model *model = wf_guess_trial(guess, &recipe);
+    const struct wf_model *model = wf_guess_trial(guess, &recipe);
     bool good = model != NULL && (d->count == 1 || wf_recipe_world(&recipe) == d->count);
     *proof = (struct proof){.dtype = ""};
     for (uint32_t rank = 0; rank < d->count && good; rank++) {
@@ -165,13 +165,12 @@ static bool ranks_fit(const struct detector *d, const struct wf_guess *guess, st
                same_tensors(&d->dumps[rank], layout, proof);
         if (good) {
             uint64_t cost = layout->tensor_count;
-            *guess->work -= *guess->work > cost ? cost : *guess->work;
+            wf_guess_pay(guess, cost);
             proof->hash.low = (proof->hash.low ^ layout->hash.low) * 0x100000001b3u;
             proof->hash.high = (proof->hash.high ^ layout->hash.high) * 0x100000001b3u;
         }
         wf_layout_free(layout);
     }
-    wf_model_free(model);
     return good;
 }
 
@@ -212,11 +211,10 @@ static void append(char *text, size_t size, const char *mark, const char *key, c
 static bool format_spec(const struct wf_guess *guess, char out[WF_SPEC_MAX])
 {
     struct wf_recipe recipe;
-    struct wf_model *model = wf_guess_model(guess, &recipe, NULL);
+    const struct wf_model *model = wf_guess_model(guess, &recipe, NULL);
     if (model != NULL) {
         wf_recipe_format(&recipe, out);
     }
-    wf_model_free(model);
     return model != NULL;
 }
 
@@ -241,13 +239,15 @@ static bool is_padded(const struct detector *d, const struct wf_guess *guess)
     struct wf_guess fewer = *guess;
     struct proof proof;
     uint32_t rows = wf_guess_size(guess->family, "V");
-    uint64_t work = WORK_ALL;
+    struct wf_trials trials = {.work = WORK_ALL};
     if (rows == WF_NONE || guess->state[rows] != WF_GUESS_NUMBER || guess->value[rows] < 2) {
         return false;
     }
     fewer.value[rows]--;
-    fewer.work = &work;
-    return ranks_fit(d, &fewer, &proof);
+    fewer.trials = &trials;
+    bool padded = ranks_fit(d, &fewer, &proof);
+    wf_trials_fini(&trials);
+    return padded;
 }
 
 static struct wf_detect_fit *keep_fit(struct detector *d, const struct wf_guess *guess,
@@ -297,7 +297,7 @@ static bool prove(struct detector *d, struct wf_guess *guess, const struct wf_wo
     struct wf_detect_fit *fit = NULL;
     struct wf_hash seen[WF_WORDS_MAX];
     uint32_t count = 0;
-    for (uint32_t w = words->classes[class].first; w < words->count && d->work > 0; w++) {
+    for (uint32_t w = words->classes[class].first; w < words->count && d->trials.work > 0; w++) {
         struct proof proof;
         char spec[WF_SPEC_MAX];
         if (words->class[w] != class) {
@@ -389,7 +389,7 @@ static void try_sizes(struct detector *d, const struct wf_guess *small, uint64_t
         struct wf_guess begin = *small;
         memcpy(begin.words, words->texts[words->classes[c].first], sizeof begin.words);
         struct wf_solver *solver = wf_solver_new(&begin, &d->seen);
-        for (uint32_t i = 0; solver != NULL && i < list.count && d->work > 0; i++) {
+        for (uint32_t i = 0; solver != NULL && i < list.count && d->trials.work > 0; i++) {
             struct wf_guess guess = begin;
             struct wf_left left;
             memcpy(guess.sizes, list.texts[i], sizeof guess.sizes);
@@ -426,7 +426,7 @@ static void try_near(struct detector *d, struct near *one)
         wf_words_find(guess, &d->seen, words);
         uint32_t ranks = d->stages.inner * d->stages.outer, before = d->out->fit_count;
         try_sizes(d, guess, layers, words, ranks, pattern);
-        for (ranks = 2; d->count == 1 && ranks <= WF_DETECT_WORLD_MAX && d->work > 0 &&
+        for (ranks = 2; d->count == 1 && ranks <= WF_DETECT_WORLD_MAX && d->trials.work > 0 &&
                         d->out->fit_count == before;
              ranks *= 2) {
             try_sizes(d, guess, layers, words, ranks, pattern);
@@ -443,7 +443,7 @@ static void start_family(struct detector *d, const struct wf_family *family,
                                  .engine = engine,
                                  .dtype = d->dtype,
                                  .config_dtype = d->dtype,
-                                 .work = &d->work}};
+                                 .trials = &d->trials}};
     for (size_t s = 0; s < family->size_count && d->quant != NULL; s++) {
         const char *match = family->sizes[s].match;
         one.guess.quant =
@@ -510,7 +510,7 @@ static enum wf_status try_all(struct detector *d, struct wf_error *error)
     }
     /* Once names fit, what began much farther off is not tried. */
     uint32_t fitting = UINT32_MAX;
-    for (size_t i = 0; i < NEAREST_MAX && list[i].misfits < UINT32_MAX && d->work > 0; i++) {
+    for (size_t i = 0; i < NEAREST_MAX && list[i].misfits < UINT32_MAX && d->trials.work > 0; i++) {
         if (fitting < UINT32_MAX && list[i].misfits > 2 * fitting + SPARE_MISFITS) {
             break;
         }
@@ -537,7 +537,7 @@ enum wf_status wf_detect(const struct wf_dump_rank *dumps, uint32_t count,
                          .families = families,
                          .out = out,
                          .nearest = UINT32_MAX,
-                         .work = WORK_ALL};
+                         .trials = {.work = WORK_ALL}};
     if (count == 0 || count > WF_DETECT_WORLD_MAX || dumps[0].count == 0) {
         return wf_error_set(error, WF_INVALID, "expected the tensors of 1 to %d ranks, found %s",
                             WF_DETECT_WORLD_MAX,
@@ -553,7 +553,8 @@ enum wf_status wf_detect(const struct wf_dump_rank *dumps, uint32_t count,
     }
     enum wf_status status = try_all(&d, error);
     keep_best(&d);
-    out->gave_up = d.work == 0;
+    out->gave_up = d.trials.work == 0;
+    wf_trials_fini(&d.trials);
     wf_seen_fini(&d.seen);
     return status;
 }

@@ -13,7 +13,7 @@ static bool find_missing(const struct wf_guess *guess, const struct wf_seen *dum
 {
     struct wf_recipe recipe;
     struct wf_layout *layout = NULL;
-    struct wf_model *model = wf_guess_model(guess, &recipe, NULL);
+    const struct wf_model *model = wf_guess_model(guess, &recipe, NULL);
     bool derived = model != NULL && wf_layout_derive(model, &recipe, 0, &layout, NULL) == WF_OK;
     bool found = false;
     for (uint32_t t = 0; derived && t < layout->tensor_count && !found; t++) {
@@ -36,7 +36,6 @@ static bool find_missing(const struct wf_guess *guess, const struct wf_seen *dum
         }
     }
     wf_layout_free(layout);
-    wf_model_free(model);
     return found;
 }
 
@@ -93,7 +92,7 @@ void wf_explain_layout(const struct wf_guess *guess, const struct wf_dump_rank *
 {
     struct wf_recipe recipe;
     struct wf_error error = {0};
-    struct wf_model *model = wf_guess_model(guess, &recipe, &error);
+    const struct wf_model *model = wf_guess_model(guess, &recipe, &error);
     enum wf_status status = model != NULL ? WF_OK : WF_INVALID;
     snprintf(out, WF_EXPLAIN_MAX, "its layout differs");
     for (uint32_t rank = 0; rank < count && status == WF_OK; rank++) {
@@ -114,5 +113,4 @@ void wf_explain_layout(const struct wf_guess *guess, const struct wf_dump_rank *
     if (status != WF_OK) {
         snprintf(out, WF_EXPLAIN_MAX, "%s", error.text);
     }
-    wf_model_free(model);
 }

@@ -9,7 +9,8 @@
 
 enum {
     KEY_ROOM = 128,
-    TRIAL_COST = 50,     /* of a config, in tensors */
+    TRIAL_COST = 40,     /* of a config, in tensors */
+    SPEC_COST = 10,
     BLOCK = 128,         /* of fp8, of backends that shuffle rows */
     QUANT_BLOCK = 128,   /* the one block that engines know */
     FEW = 4,             /* of what is multiplied by itself in a shape */
@@ -113,9 +114,10 @@ uint64_t wf_guess_start(const struct wf_family *family, size_t size, uint64_t ra
             return own[i].value;
         }
     }
-    return strcmp(name, "V") == 0   ? START_VOCAB * ranks
-           : strcmp(name, "E") == 0 ? 2 * ranks
-                                    : BLOCK * ranks;
+    return strcmp(name, "V") == 0    ? START_VOCAB * ranks
+           : strcmp(name, "E") == 0  ? 2 * ranks
+           : strcmp(name, "vn") == 0 ? FEW * ranks /* a tower's heads have rows of two dimensions */
+                                     : BLOCK * ranks;
 }
 
 /* --- configs --------------------------------------------------------------------------------- */
@@ -241,37 +243,72 @@ void wf_guess_spec(const struct wf_guess *guess, char out[WF_SPEC_MAX])
 
 /* --- layouts --------------------------------------------------------------------------------- */
 
-/* `first`: the caller derives rank 0, which is all that a recipe of one stage is checked by. */
-static struct wf_model *make(const struct wf_guess *guess, bool first, struct wf_recipe *recipe_out,
-                             struct wf_error *error)
+void wf_guess_pay(const struct wf_guess *guess, uint64_t cost)
 {
-    char *text = *guess->work > 0 ? wf_guess_config(guess) : NULL, spec[WF_SPEC_MAX];
-    struct wf_model *model = NULL;
-    wf_guess_spec(guess, spec);
-    if (text == NULL ||
-        wf_model_parse(text, strlen(text), guess->families, &model, error) != WF_OK) {
-        model = NULL;
-    }
-    free(text);
-    uint64_t cost = TRIAL_COST + (model != NULL ? model->param_count / 4 : 0);
-    *guess->work -= *guess->work > cost ? cost : *guess->work;
-    if (model != NULL &&
-        (model->family != guess->family ||
-         wf_recipe_parse(spec, NULL, recipe_out, error) != WF_OK ||
-         (!(first && recipe_out->pp == 1) && wf_engine_check(model, recipe_out, error) != WF_OK))) {
-        wf_model_free(model);
-        model = NULL;
-    }
-    return model;
+    uint64_t *work = &guess->trials->work;
+    *work -= *work > cost ? cost : *work;
 }
 
-struct wf_model *wf_guess_model(const struct wf_guess *guess, struct wf_recipe *recipe_out,
+void wf_trials_fini(struct wf_trials *trials)
+{
+    wf_model_free(trials->model);
+    free(trials->text);
+    *trials = (struct wf_trials){0};
+}
+
+bool wf_guess_is_no_model(const struct wf_guess *guess)
+{
+    return guess->trials->model == NULL;
+}
+
+/* The model of a guess, read anew where the last trial had another config. */
+static const struct wf_model *read_model(const struct wf_guess *guess, struct wf_error *error)
+{
+    struct wf_trials *trials = guess->trials;
+    char *text = wf_guess_config(guess);
+    if (text == NULL) {
+        return NULL;
+    }
+    bool same = trials->text != NULL && strcmp(text, trials->text) == 0;
+    if (same && (trials->model != NULL || error == NULL)) {
+        free(text);
+        return trials->model;
+    }
+    wf_model_free(trials->model);
+    free(trials->text);
+    trials->text = text;
+    trials->model = NULL;
+    if (wf_model_parse(text, strlen(text), guess->families, &trials->model, error) != WF_OK) {
+        trials->model = NULL;
+    } else if (trials->model->family != guess->family) {
+        wf_model_free(trials->model);
+        trials->model = NULL;
+    }
+    wf_guess_pay(guess, TRIAL_COST + (trials->model != NULL ? trials->model->param_count / 4 : 0));
+    return trials->model;
+}
+
+/* `first`: the caller derives rank 0, which is all that a recipe of one stage is checked by. */
+static const struct wf_model *make(const struct wf_guess *guess, bool first,
+                                   struct wf_recipe *recipe_out, struct wf_error *error)
+{
+    const struct wf_model *model = guess->trials->work > 0 ? read_model(guess, error) : NULL;
+    char spec[WF_SPEC_MAX];
+    wf_guess_spec(guess, spec);
+    wf_guess_pay(guess, SPEC_COST);
+    bool good = model != NULL && wf_recipe_parse(spec, NULL, recipe_out, error) == WF_OK &&
+                ((first && recipe_out->pp == 1) ||
+                 wf_engine_check(model, recipe_out, error) == WF_OK);
+    return good ? model : NULL;
+}
+
+const struct wf_model *wf_guess_model(const struct wf_guess *guess, struct wf_recipe *recipe_out,
                                 struct wf_error *error)
 {
     return make(guess, false, recipe_out, error);
 }
 
-struct wf_model *wf_guess_trial(const struct wf_guess *guess, struct wf_recipe *recipe_out)
+const struct wf_model *wf_guess_trial(const struct wf_guess *guess, struct wf_recipe *recipe_out)
 {
     return make(guess, true, recipe_out, NULL);
 }
@@ -287,7 +324,7 @@ static bool add_rank(const struct wf_guess *guess, const struct wf_model *model,
                 wf_seen_add_layout(&one, model, layout);
     if (good) {
         uint64_t cost = layout->tensor_count;
-        *guess->work -= *guess->work > cost ? cost : *guess->work;
+        wf_guess_pay(guess, cost);
         wf_seen_join(&one);
         good = wf_seen_weigh(sum, &one, weight);
     }
@@ -300,13 +337,12 @@ bool wf_guess_seen(const struct wf_guess *guess, const struct wf_guess_ranks *ra
                    struct wf_seen *out)
 {
     struct wf_recipe recipe;
-    struct wf_model *model = wf_guess_trial(guess, &recipe);
+    const struct wf_model *model = wf_guess_trial(guess, &recipe);
     bool good = model != NULL;
     *out = (struct wf_seen){0};
     for (uint32_t i = 0; i < ranks->count && good; i++) {
         good = add_rank(guess, model, &recipe, ranks->at[i].rank, ranks->at[i].weight, out);
     }
-    wf_model_free(model);
     if (!good) {
         wf_seen_fini(out);
     }
@@ -316,20 +352,19 @@ bool wf_guess_seen(const struct wf_guess *guess, const struct wf_guess_ranks *ra
 bool wf_guess_shows(const struct wf_guess *guess, uint64_t *seen_out, uint64_t *content_out)
 {
     struct wf_recipe recipe;
-    struct wf_model *model = wf_guess_trial(guess, &recipe);
+    const struct wf_model *model = wf_guess_trial(guess, &recipe);
     struct wf_layout *layout = NULL;
     struct wf_seen seen = {0};
     bool good = model != NULL && wf_layout_derive(model, &recipe, 0, &layout, NULL) == WF_OK &&
                 wf_seen_add_layout(&seen, model, layout);
     if (good) {
         uint64_t cost = layout->tensor_count;
-        *guess->work -= *guess->work > cost ? cost : *guess->work;
+        wf_guess_pay(guess, cost);
         wf_seen_join(&seen);
         *seen_out = wf_seen_hash(&seen);
         *content_out = layout->hash.low;
     }
     wf_seen_fini(&seen);
     wf_layout_free(layout);
-    wf_model_free(model);
     return good;
 }

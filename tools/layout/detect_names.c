@@ -150,6 +150,13 @@ static bool next_way(struct wf_guess *guess, size_t s, uint32_t *way)
     bool flag = wf_guess_is_flag(size), needed = size->otherwise == NULL;
     while (*way < sizeof ways / sizeof ways[0]) {
         uint32_t w = (*way)++;
+        /* A number is 0 where the rule without it says so, and a model always has a type. */
+        bool zero = ways[w].state == WF_GUESS_NUMBER && ways[w].value == 0;
+        bool no_zero = flag ? strstr(size->key, "model_type") != NULL
+                            : needed || strcmp(size->otherwise, "0") != 0;
+        if (zero && no_zero) {
+            continue;
+        }
         bool can = ways[w].state == WF_GUESS_NUMBER ||
                    (!needed &&
                     (ways[w].state == WF_GUESS_ABSENT || strstr(size->otherwise, "null") != NULL));
@@ -224,6 +231,9 @@ static bool improve_size(struct wf_guess *guess, size_t s, const struct wf_seen 
         uint32_t now = misfits_of(&trial, dump);
         if (now < UINT32_MAX) {
             good |= better(guess, &trial, now, misfits);
+            continue;
+        }
+        if (wf_guess_is_no_model(&trial)) {
             continue;
         }
         for (uint32_t at = 0; *misfits > 0 && other_words(&before, picks, &at, trial.words);) {

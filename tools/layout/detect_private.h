@@ -77,6 +77,13 @@ struct wf_guess_ranks {
     } at[WF_DETECT_WORLD_MAX];
 };
 
+/* What all trials share: the work that is allowed yet, and the model of the last one. */
+struct wf_trials {
+    uint64_t work;          /* tensors that trial layouts may have yet */
+    char *text;             /* the last config; owned; NULL: none yet */
+    struct wf_model *model; /* its model; owned; NULL: refused */
+};
+
 struct wf_guess {
     const struct wf_family *family;
     const struct wf_family *const *families; /* for the parser */
@@ -89,7 +96,7 @@ struct wf_guess {
     uint64_t vocab;                  /* multiple to which the vocabulary is padded; 0: not at all */
     bool free[WF_FAMILY_SIZES_MAX];  /* chosen where only a product shows */
     bool shows[WF_FAMILY_SIZES_MAX]; /* some shape or number of tensors depends on it */
-    uint64_t *work;                  /* tensors that trial layouts may have yet; borrows */
+    struct wf_trials *trials;        /* borrows */
 };
 
 /* True for a size that a config gives as true or false or a word. */
@@ -106,11 +113,16 @@ bool wf_guess_engine_knows(const struct wf_engine *engine, const char *key);
 char *wf_guess_config(const struct wf_guess *guess);
 void wf_guess_spec(const struct wf_guess *guess, char out[WF_SPEC_MAX]);
 /* Its model and recipe, or NULL where they are refused (then *error says why) or no work is left.
- */
-struct wf_model *wf_guess_model(const struct wf_guess *guess, struct wf_recipe *recipe_out,
+ * The model is the trials', until the next one. */
+const struct wf_model *wf_guess_model(const struct wf_guess *guess, struct wf_recipe *recipe_out,
                                 struct wf_error *error);
 /* The same for a caller that derives rank 0 next: what that would refuse is not refused here. */
-struct wf_model *wf_guess_trial(const struct wf_guess *guess, struct wf_recipe *recipe_out);
+const struct wf_model *wf_guess_trial(const struct wf_guess *guess, struct wf_recipe *recipe_out);
+/* Whether it was the config that was refused last: no words of a SPEC help. */
+bool wf_guess_is_no_model(const struct wf_guess *guess);
+/* Takes so many tensors off the work that is allowed. */
+void wf_guess_pay(const struct wf_guess *guess, uint64_t cost);
+void wf_trials_fini(struct wf_trials *trials);
 /* What the ranks, rank 0 among them, have by a guess; false where anything refuses it, or no work
  * is left. */
 bool wf_guess_seen(const struct wf_guess *guess, const struct wf_guess_ranks *ranks,

@@ -238,7 +238,7 @@ static bool splits_so(const struct wf_guess *guess, const struct split *split)
 {
     struct wf_recipe recipe;
     struct wf_chunk chunks[WF_CHUNKS_MAX];
-    struct wf_model *model = wf_guess_model(guess, &recipe, NULL);
+    const struct wf_model *model = wf_guess_model(guess, &recipe, NULL);
     bool good = model != NULL && recipe.pp == split->stages;
     for (uint32_t s = 0; s < split->stages && good; s++) {
         uint32_t count = 0;
@@ -249,7 +249,6 @@ static bool splits_so(const struct wf_guess *guess, const struct split *split)
                    chunks[c].mtp_count == split->further[s][c];
         }
     }
-    wf_model_free(model);
     return good;
 }
 

@@ -462,7 +462,7 @@ static bool choose(struct attempt *a, unsigned chosen)
     list_candidates(a, s, product & ~(UINT64_C(1) << s), slot, part, &list);
     const struct wf_guess before = *a->guess;
     const uint64_t open = a->open;
-    for (uint32_t c = 0; c<list.count && * before.work> 0; c++) {
+    for (uint32_t c = 0; c < list.count && before.trials->work > 0; c++) {
         *a->guess = before;
         a->open = open;
         set(a, s, list.values[c]);
@@ -480,7 +480,7 @@ static bool choose(struct attempt *a, unsigned chosen)
 
 static bool solve(struct attempt *a, unsigned chosen)
 {
-    for (unsigned round = 0; round<ROUNDS_MAX && * a->guess->work> 0; round++) {
+    for (unsigned round = 0; round < ROUNDS_MAX && a->guess->trials->work > 0; round++) {
         bool progress = false, experts = a->solver->experts != WF_NONE;
         if (!look(a)) {
             return false;
