@@ -101,9 +101,6 @@ struct wf_size_change {
 /* The model of the same config but for `changes`. Not of a model with variants. */
 enum wf_status wf_model_vary(const struct wf_model *model, const struct wf_size_change *changes,
                              size_t count, struct wf_model **model_out, struct wf_error *error);
-/* Whether a row belongs to a stack. */
-bool wf_family_row_in_stack(const struct wf_family *family, const struct wf_family_row *row,
-                            uint32_t stack);
 /* Index of a size of the family, or WF_NONE. */
 uint32_t wf_family_find_size(const struct wf_family *family, const char *name, size_t len);
 

@@ -309,12 +309,17 @@ bool wf_bound_params(const struct wf_row_at *at, const struct wf_bound *bound, b
 
 /* --- binding --------------------------------------------------------------------------------- */
 
+enum { ROLE_MARKS = 256 };
+
 struct binder {
     const struct wf_model *model;
     const struct wf_family *family;
     const struct wf_engine *engine;
     struct wf_binding *out;
     uint8_t covered[WF_FAMILY_STACKS_MAX + 1][WF_FAMILY_ROWS_MAX];
+    /* The family's rows by mark_of their roles, chained; 0 ends a chain, else 1 + the row: each
+     * part of each of the engine's rows is looked for in every stack. */
+    uint16_t first[ROLE_MARKS], next[WF_FAMILY_ROWS_MAX];
     bool from_exceptions;
     struct wf_error *error;
 };
@@ -329,12 +334,43 @@ static uint8_t *cover(struct binder *b, uint32_t stack, uint32_t row)
     return &b->covered[stack == WF_NONE ? WF_FAMILY_STACKS_MAX : stack][row];
 }
 
+static uint32_t mark_of(const char *role, size_t len)
+{
+    uint32_t mark = (uint32_t)len;
+    for (size_t i = 0; i < len; i++) {
+        mark = mark * 31 + (unsigned char)role[i];
+    }
+    return mark % ROLE_MARKS;
+}
+
+static void index_rows(struct binder *b)
+{
+    for (size_t i = b->family->row_count; i > 0; i--) { /* a chain begins with the first row */
+        const char *role = b->family->rows[i - 1].role;
+        uint32_t mark = mark_of(role, strlen(role));
+        b->next[i - 1] = b->first[mark];
+        b->first[mark] = (uint16_t)i;
+    }
+}
+
+/* As wf_family_find_row. */
+static uint32_t find_row(const struct binder *b, uint32_t stack, const char *role, size_t len)
+{
+    for (uint32_t i = b->first[mark_of(role, len)]; i > 0; i = b->next[i - 1]) {
+        const struct wf_family_row *row = &b->family->rows[i - 1];
+        if (is(role, len, row->role) && wf_family_row_in_stack(b->family, row, stack)) {
+            return i - 1;
+        }
+    }
+    return WF_NONE;
+}
+
 /* The embedding stands for a head that has no row of its own. */
 static uint32_t find_role(const struct binder *b, uint32_t stack, const struct wf_row_part *part)
 {
-    uint32_t row = wf_family_find_row(b->family, stack, part->role, part->role_len);
+    uint32_t row = find_row(b, stack, part->role, part->role_len);
     if (row == WF_NONE && stack == WF_NONE && is(part->role, part->role_len, "head")) {
-        row = wf_family_find_row(b->family, WF_NONE, "embedding", strlen("embedding"));
+        row = find_row(b, WF_NONE, "embedding", strlen("embedding"));
     }
     return row;
 }
@@ -519,7 +555,7 @@ static enum wf_status bind_rest(struct binder *b)
             uint32_t stack = s == b->family->stack_count ? WF_NONE : s;
             const char *name = any_param(b->model, stack, row);
             bool any = false;
-            if (!name || wf_family_find_row(b->family, stack, role, strlen(role)) != row ||
+            if (!name || find_row(b, stack, role, strlen(role)) != row ||
                 stack_is_skipped(b->engine, b->family, stack)) {
                 continue;
             }
@@ -554,6 +590,7 @@ enum wf_status wf_binding_make(const struct wf_model *model, const struct wf_eng
                          .out = binding_out,
                          .error = error};
     const struct wf_family *family = model->family;
+    index_rows(b);
     for (size_t i = 0; i < family->engine_count; i++) {
         if (strcmp(family->engines[i].engine, exceptions_name(engine)) == 0) {
             binding_out->exceptions = &family->engines[i];

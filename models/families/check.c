@@ -217,7 +217,10 @@ bool wf_family_row_in_stack(const struct wf_family *family, const struct wf_fami
 {
     const char *list = row->stacks ? row->stacks : "layer", *item = NULL;
     size_t len = 0;
-    while (is_stacked(row) && wf_expr_next(&list, ' ', &item, &len)) {
+    if (stack == WF_NONE) {
+        return !is_stacked(row);
+    }
+    while (stack < family->stack_count && is_stacked(row) && wf_expr_next(&list, ' ', &item, &len)) {
         if (is_text(family->stacks[stack].name, item, len)) {
             return true;
         }
@@ -497,10 +500,7 @@ uint32_t wf_family_find_row(const struct wf_family *family, uint32_t stack, cons
 {
     for (uint32_t i = 0; i < family->row_count; i++) {
         const struct wf_family_row *row = &family->rows[i];
-        if (is_text(row->role, role, len) &&
-            (stack == WF_NONE
-                 ? !is_stacked(row)
-                 : stack < family->stack_count && wf_family_row_in_stack(family, row, stack))) {
+        if (is_text(row->role, role, len) && wf_family_row_in_stack(family, row, stack)) {
             return i;
         }
     }

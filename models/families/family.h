@@ -133,6 +133,9 @@ extern const struct wf_family *const wf_families[]; /* built in; NULL-terminated
  * that are none, stacks that do not exist, engine rows of unknown roles. INVALID with a sentence.
  * The test of the built-in tables and the reader of users' files are the same function. */
 enum wf_status wf_family_check(const struct wf_family *family, struct wf_error *error);
+/* Whether a row belongs to a stack, or (WF_NONE) to none. */
+bool wf_family_row_in_stack(const struct wf_family *family, const struct wf_family_row *row,
+                            uint32_t stack);
 /* Index of a row by role among the rows of a stack (UINT32_MAX stands for no stack), or UINT32_MAX.
  */
 uint32_t wf_family_find_row(const struct wf_family *family, uint32_t stack, const char *role,

@@ -443,6 +443,7 @@ static void start_family(struct detector *d, const struct wf_family *family,
                                  .engine = engine,
                                  .dtype = d->dtype,
                                  .config_dtype = d->dtype,
+                                 .counts = wf_guess_counts(family),
                                  .trials = &d->trials}};
     for (size_t s = 0; s < family->size_count && d->quant != NULL; s++) {
         const char *match = family->sizes[s].match;

@@ -9,7 +9,7 @@
 
 enum {
     KEY_ROOM = 128,
-    TRIAL_COST = 40,     /* of a config, in tensors */
+    TRIAL_COST = 40, /* of a config, in tensors */
     SPEC_COST = 10,
     BLOCK = 128,         /* of fp8, of backends that shuffle rows */
     QUANT_BLOCK = 128,   /* the one block that engines know */
@@ -81,7 +81,7 @@ static bool has_word(const char *text, const char *name)
 
 /* It stands in the count of a stack, or beside the number of a layer; experts, which do too, show
  * in shapes. */
-bool wf_guess_is_count(const struct wf_family *family, const char *name)
+static bool is_count(const struct wf_family *family, const char *name)
 {
     bool counts = false;
     if (strcmp(name, "E") == 0) {
@@ -99,6 +99,20 @@ bool wf_guess_is_count(const struct wf_family *family, const char *name)
         counts |= when != NULL && has_word(when, "layer") && has_word(when, name);
     }
     return counts;
+}
+
+uint64_t wf_guess_counts(const struct wf_family *family)
+{
+    uint64_t counts = 0;
+    for (size_t s = 0; s < family->size_count; s++) {
+        counts |= (uint64_t)is_count(family, family->sizes[s].name) << s;
+    }
+    return counts;
+}
+
+bool wf_guess_is_count(const struct wf_guess *guess, size_t size)
+{
+    return guess->counts >> size & 1;
 }
 
 uint64_t wf_guess_start(const struct wf_family *family, size_t size, uint64_t ranks)
@@ -296,14 +310,14 @@ static const struct wf_model *make(const struct wf_guess *guess, bool first,
     char spec[WF_SPEC_MAX];
     wf_guess_spec(guess, spec);
     wf_guess_pay(guess, SPEC_COST);
-    bool good = model != NULL && wf_recipe_parse(spec, NULL, recipe_out, error) == WF_OK &&
-                ((first && recipe_out->pp == 1) ||
-                 wf_engine_check(model, recipe_out, error) == WF_OK);
+    bool good =
+        model != NULL && wf_recipe_parse(spec, NULL, recipe_out, error) == WF_OK &&
+        ((first && recipe_out->pp == 1) || wf_engine_check(model, recipe_out, error) == WF_OK);
     return good ? model : NULL;
 }
 
 const struct wf_model *wf_guess_model(const struct wf_guess *guess, struct wf_recipe *recipe_out,
-                                struct wf_error *error)
+                                      struct wf_error *error)
 {
     return make(guess, false, recipe_out, error);
 }

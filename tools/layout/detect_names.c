@@ -122,12 +122,13 @@ static uint32_t misfits_of(const struct wf_guess *guess, const struct wf_seen *d
     return misfits;
 }
 
-static uint64_t start_of(const struct wf_family *family, size_t size)
+static uint64_t start_of(const struct wf_guess *guess, size_t size)
 {
+    const struct wf_family *family = guess->family;
     const char *name = family->sizes[size].name, *rule = family->sizes[size].otherwise;
     bool own = strcmp(name, "L") == 0;
     bool number = rule != NULL && rule[0] > '0' && rule[0] <= '9' && rule[1] == '\0';
-    bool count = !own && wf_guess_is_count(family, name);
+    bool count = !own && wf_guess_is_count(guess, size);
     if (!count) {
         return wf_guess_start(family, size, 1);
     }
@@ -200,7 +201,7 @@ uint32_t wf_names_begin(struct wf_guess *guess, const struct wf_seen *dump)
             bool say = size->otherwise == NULL || (off && less < 2) || less == 0;
             say = say && wf_guess_can_say(size) && !wf_guess_is_flag(size);
             guess->state[s] = say ? WF_GUESS_NUMBER : WF_GUESS_ABSENT;
-            guess->value[s] = start_of(family, s);
+            guess->value[s] = start_of(guess, s);
         }
         misfits = misfits_of(guess, dump);
         misfits = misfits == UINT32_MAX && less == 0 ? begin_otherwise(guess, dump) : misfits;
@@ -348,7 +349,7 @@ static uint64_t count_others(struct wf_guess *guess, uint32_t layers, const stru
         for (size_t s = 0; s < family->size_count && far > 0; s++) {
             const struct wf_family_size *size = &family->sizes[s];
             if (!wf_guess_can_say(size) || wf_guess_is_flag(size) || s == layers ||
-                !wf_guess_is_count(family, size->name)) {
+                !wf_guess_is_count(guess, s)) {
                 continue;
             }
             for (uint64_t value = 0; value <= SMALL_MAX; value++) {

@@ -96,6 +96,7 @@ struct wf_guess {
     uint64_t vocab;                  /* multiple to which the vocabulary is padded; 0: not at all */
     bool free[WF_FAMILY_SIZES_MAX];  /* chosen where only a product shows */
     bool shows[WF_FAMILY_SIZES_MAX]; /* some shape or number of tensors depends on it */
+    uint64_t counts;                 /* wf_guess_counts of the family */
     struct wf_trials *trials;        /* borrows */
 };
 
@@ -103,8 +104,9 @@ struct wf_guess {
 bool wf_guess_is_flag(const struct wf_family_size *size);
 /* Whether a guess may say it: it has a key, and no other than that of a quantisation. */
 bool wf_guess_can_say(const struct wf_family_size *size);
-/* Whether a size says how many members or layers of a kind there are. */
-bool wf_guess_is_count(const struct wf_family *family, const char *name);
+/* Sizes that say how many members or layers of a kind there are, as bits. */
+uint64_t wf_guess_counts(const struct wf_family *family);
+bool wf_guess_is_count(const struct wf_guess *guess, size_t size);
 /* Index of a size, or WF_NONE. */
 uint32_t wf_guess_size(const struct wf_family *family, const char *name);
 bool wf_guess_has_role(const struct wf_family *family, const char *role);
@@ -115,7 +117,7 @@ void wf_guess_spec(const struct wf_guess *guess, char out[WF_SPEC_MAX]);
 /* Its model and recipe, or NULL where they are refused (then *error says why) or no work is left.
  * The model is the trials', until the next one. */
 const struct wf_model *wf_guess_model(const struct wf_guess *guess, struct wf_recipe *recipe_out,
-                                struct wf_error *error);
+                                      struct wf_error *error);
 /* The same for a caller that derives rank 0 next: what that would refuse is not refused here. */
 const struct wf_model *wf_guess_trial(const struct wf_guess *guess, struct wf_recipe *recipe_out);
 /* Whether it was the config that was refused last: no words of a SPEC help. */

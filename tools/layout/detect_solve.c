@@ -125,7 +125,7 @@ struct wf_solver *wf_solver_new(const struct wf_guess *guess, const struct wf_se
     for (size_t s = 0; s < guess->family->size_count && solver->follows != NULL; s++) {
         if (is_open(guess, s) && s != layers) {
             probe(solver, guess, &now, s);
-            bool counts = wf_guess_is_count(guess->family, guess->family->sizes[s].name);
+            bool counts = wf_guess_is_count(guess, s);
             bool moves = solver->movers >> s & 1;
             bool on = guess->value[s] > FLAG_MAX; /* 1: a number that is one of few, or a flag */
             solver->loose |= !moves && !counts && on ? UINT64_C(1) << s : 0;

@@ -16,8 +16,8 @@ static void hash_words(const struct wf_guess *guess, uint64_t *shows_out, uint64
         uint64_t shows = 0, holds = 0;
         snprintf(trial.sizes, sizeof trial.sizes, "%s", sizes[i]);
         for (size_t s = 0; s < trial.family->size_count; s++) {
-            bool counts = strcmp(trial.family->sizes[s].name, "L") == 0 ||
-                          wf_guess_is_count(trial.family, trial.family->sizes[s].name);
+            bool counts =
+                strcmp(trial.family->sizes[s].name, "L") == 0 || wf_guess_is_count(&trial, s);
             bool shape = trial.state[s] == WF_GUESS_NUMBER && trial.value[s] > 1 && !counts;
             trial.value[s] = shape ? wf_guess_start(trial.family, s, 2) : trial.value[s];
         }
