@@ -20,6 +20,7 @@ enum {
 struct near {
     struct wf_guess guess;
     uint32_t misfits;
+    uint32_t order; /* of engines, each with all its families: decides between equals */
 };
 
 struct detector {
@@ -435,10 +436,11 @@ static void try_near(struct detector *d, struct near *one)
     free(words);
 }
 
-static void start_family(struct detector *d, const struct wf_family *family,
-                         const struct wf_engine *engine, struct near *list)
+static void start_engine(struct detector *d, const struct wf_family *family,
+                         const struct wf_engine *engine, uint32_t order, struct near *list)
 {
-    struct near one = {.guess = {.family = family,
+    struct near one = {.order = order,
+                       .guess = {.family = family,
                                  .families = d->families,
                                  .engine = engine,
                                  .dtype = d->dtype,
@@ -452,10 +454,25 @@ static void start_family(struct detector *d, const struct wf_family *family,
     }
     one.misfits = wf_names_begin(&one.guess, &d->seen);
     for (size_t i = 0; i < NEAREST_MAX; i++) { /* sorted: the nearest first */
-        if (one.misfits < list[i].misfits) {
+        bool nearer = one.misfits < list[i].misfits ||
+                      (one.misfits == list[i].misfits && one.order < list[i].order);
+        if (nearer) {
             struct near other = list[i];
             list[i] = one;
             one = other;
+        }
+    }
+}
+
+/* All engines of a family one after the other: they begin with one model. */
+static void start_family(struct detector *d, const struct wf_family *family, uint32_t number,
+                         struct near *list)
+{
+    for (uint32_t e = 0; wf_engines[e] != NULL; e++) {
+        bool codes = wf_engines[e]->view != WF_VIEW_PLAIN || d->quant == NULL;
+        bool sizes = wf_engines[e]->layout == NULL; /* else it is told its layouts */
+        if (codes && sizes) {                       /* trainers have no codes */
+            start_engine(d, family, wf_engines[e], (e << 16) + number, list);
         }
     }
 }
@@ -495,19 +512,12 @@ static enum wf_status try_all(struct detector *d, struct wf_error *error)
     for (size_t i = 0; i < NEAREST_MAX; i++) {
         list[i].misfits = UINT32_MAX;
     }
-    for (size_t e = 0; wf_engines[e] != NULL; e++) {
-        if (wf_engines[e]->view == WF_VIEW_PLAIN && d->quant != NULL) {
-            continue; /* trainers have no codes */
-        }
-        if (wf_engines[e]->layout != NULL) {
-            continue; /* it is told its layouts: no sizes make them */
-        }
-        for (size_t f = 0; d->families != NULL && d->families[f] != NULL; f++) {
-            start_family(d, d->families[f], wf_engines[e], list);
-        }
-        for (size_t f = 0; wf_families[f] != NULL; f++) {
-            start_family(d, wf_families[f], wf_engines[e], list);
-        }
+    uint32_t number = 0;
+    for (size_t f = 0; d->families != NULL && d->families[f] != NULL; f++) {
+        start_family(d, d->families[f], number++, list);
+    }
+    for (size_t f = 0; wf_families[f] != NULL; f++) {
+        start_family(d, wf_families[f], number++, list);
     }
     /* Once names fit, what began much farther off is not tried. */
     uint32_t fitting = UINT32_MAX;
