@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "models/expr.h"
+#include "models/layout_roles.h"
 
 /* --- expressions ----------------------------------------------------------------------------- */
 
@@ -309,17 +310,13 @@ bool wf_bound_params(const struct wf_row_at *at, const struct wf_bound *bound, b
 
 /* --- binding --------------------------------------------------------------------------------- */
 
-enum { ROLE_MARKS = 256 };
-
 struct binder {
     const struct wf_model *model;
     const struct wf_family *family;
     const struct wf_engine *engine;
     struct wf_binding *out;
     uint8_t covered[WF_FAMILY_STACKS_MAX + 1][WF_FAMILY_ROWS_MAX];
-    /* The family's rows by mark_of their roles, chained; 0 ends a chain, else 1 + the row: each
-     * part of each of the engine's rows is looked for in every stack. */
-    uint16_t first[ROLE_MARKS], next[WF_FAMILY_ROWS_MAX];
+    struct wf_roles roles; /* each part of each row is looked for in every stack */
     bool from_exceptions;
     struct wf_error *error;
 };
@@ -334,35 +331,9 @@ static uint8_t *cover(struct binder *b, uint32_t stack, uint32_t row)
     return &b->covered[stack == WF_NONE ? WF_FAMILY_STACKS_MAX : stack][row];
 }
 
-static uint32_t mark_of(const char *role, size_t len)
-{
-    uint32_t mark = (uint32_t)len;
-    for (size_t i = 0; i < len; i++) {
-        mark = mark * 31 + (unsigned char)role[i];
-    }
-    return mark % ROLE_MARKS;
-}
-
-static void index_rows(struct binder *b)
-{
-    for (size_t i = b->family->row_count; i > 0; i--) { /* a chain begins with the first row */
-        const char *role = b->family->rows[i - 1].role;
-        uint32_t mark = mark_of(role, strlen(role));
-        b->next[i - 1] = b->first[mark];
-        b->first[mark] = (uint16_t)i;
-    }
-}
-
-/* As wf_family_find_row. */
 static uint32_t find_row(const struct binder *b, uint32_t stack, const char *role, size_t len)
 {
-    for (uint32_t i = b->first[mark_of(role, len)]; i > 0; i = b->next[i - 1]) {
-        const struct wf_family_row *row = &b->family->rows[i - 1];
-        if (is(role, len, row->role) && wf_family_row_in_stack(b->family, row, stack)) {
-            return i - 1;
-        }
-    }
-    return WF_NONE;
+    return wf_roles_find(&b->roles, b->family, stack, role, len);
 }
 
 /* The embedding stands for a head that has no row of its own. */
@@ -590,7 +561,7 @@ enum wf_status wf_binding_make(const struct wf_model *model, const struct wf_eng
                          .out = binding_out,
                          .error = error};
     const struct wf_family *family = model->family;
-    index_rows(b);
+    wf_roles_index(family, &b->roles);
     for (size_t i = 0; i < family->engine_count; i++) {
         if (strcmp(family->engines[i].engine, exceptions_name(engine)) == 0) {
             binding_out->exceptions = &family->engines[i];

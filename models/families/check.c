@@ -220,7 +220,8 @@ bool wf_family_row_in_stack(const struct wf_family *family, const struct wf_fami
     if (stack == WF_NONE) {
         return !is_stacked(row);
     }
-    while (stack < family->stack_count && is_stacked(row) && wf_expr_next(&list, ' ', &item, &len)) {
+    while (stack < family->stack_count && is_stacked(row) &&
+           wf_expr_next(&list, ' ', &item, &len)) {
         if (is_text(family->stacks[stack].name, item, len)) {
             return true;
         }

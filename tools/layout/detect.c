@@ -33,7 +33,8 @@ struct detector {
     struct wf_detected *out;
     enum wf_dtype dtype;
     bool dtypes[WF_DTYPE_COUNT]; /* of its tensors */
-    const char *quant;
+    struct wf_guess_quant quant;
+    struct wf_guess_list list;             /* of the guess at hand */
     uint32_t unlisted[WF_DETECT_FITS_MAX]; /* of each fit */
     struct wf_hash hashes[WF_DETECT_FITS_MAX];
     const struct wf_engine *engines[WF_DETECT_FITS_MAX];
@@ -59,7 +60,9 @@ static void read_types(struct detector *d)
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         d->dtype = counts[types[i]] > counts[d->dtype] ? types[i] : d->dtype;
     }
-    d->quant = counts[WF_DTYPE_F8_E4M3] > 0 ? "fp8" : counts[WF_DTYPE_U8] > 0 ? "mxfp4" : NULL;
+    for (uint32_t r = 0; r < d->count && d->quant.method == NULL; r++) {
+        wf_guess_quant_find(&d->dumps[r], &d->quant);
+    }
 }
 
 /* Ranks that show the same are looked at once. */
@@ -271,7 +274,7 @@ static struct wf_detect_fit *keep_fit(struct detector *d, const struct wf_guess 
     d->engines[out->fit_count] = guess->engine;
     out->fit_count++;
     memcpy(fit->dtype, proof->dtype, sizeof fit->dtype);
-    fit->quant = guess->quant;
+    fit->quant = guess->quant != NULL ? guess->quant->method : NULL;
     fit->padded = is_padded(d, guess);
     d->unlisted[out->fit_count - 1] = proof->unlisted;
     for (size_t s = 0; s < guess->family->size_count; s++) {
@@ -280,6 +283,9 @@ static struct wf_detect_fit *keep_fit(struct detector *d, const struct wf_guess 
         if (guess->state[s] == WF_GUESS_NUMBER && guess->shows[s]) {
             snprintf(value, sizeof value, "=%" PRIu64, guess->value[s]);
             append(fit->sizes, sizeof fit->sizes, ", ", size->key, value);
+        }
+        if (guess->list != NULL && guess->list->size == s) {
+            append(fit->sizes, sizeof fit->sizes, ", ", size->key, " as listed in the config");
         }
         if (guess->free[s]) {
             append(fit->free, sizeof fit->free, " x ", size->key, "");
@@ -415,7 +421,13 @@ static void try_near(struct detector *d, struct near *one)
     struct wf_guess *guess = &one->guess;
     uint32_t index = wf_guess_size(guess->family, "L");
     uint64_t pattern = wf_names_layer_pattern(guess);
-    if (!wf_names_count(guess, &d->seen)) {
+    /* Megatron counts a stage's layers from 0: their numbers do not tell which they are. */
+    bool numbered = d->stages.stages == 1 || !wf_guess_engine_knows(guess->engine, "account");
+    bool counted = wf_names_count(guess, &d->seen);
+    if (numbered && !(counted && wf_lists_stand(guess, d->dumps, d->count))) {
+        counted |= wf_lists_count(guess, &d->seen, d->dumps, d->count, &d->list);
+    }
+    if (!counted) {
         note_nearest(d, guess, true, UINT32_MAX - 1,
                      "no number of layers of each kind gives as many tensors");
         return;
@@ -447,10 +459,10 @@ static void start_engine(struct detector *d, const struct wf_family *family,
                                  .config_dtype = d->dtype,
                                  .counts = wf_guess_counts(family),
                                  .trials = &d->trials}};
-    for (size_t s = 0; s < family->size_count && d->quant != NULL; s++) {
+    for (size_t s = 0; s < family->size_count && d->quant.match != NULL; s++) {
         const char *match = family->sizes[s].match;
         one.guess.quant =
-            match != NULL && strcmp(match, d->quant) == 0 ? d->quant : one.guess.quant;
+            match != NULL && strcmp(match, d->quant.match) == 0 ? &d->quant : one.guess.quant;
     }
     one.misfits = wf_names_begin(&one.guess, &d->seen);
     for (size_t i = 0; i < NEAREST_MAX; i++) { /* sorted: the nearest first */
@@ -469,7 +481,7 @@ static void start_family(struct detector *d, const struct wf_family *family, uin
                          struct near *list)
 {
     for (uint32_t e = 0; wf_engines[e] != NULL; e++) {
-        bool codes = wf_engines[e]->view != WF_VIEW_PLAIN || d->quant == NULL;
+        bool codes = wf_engines[e]->view != WF_VIEW_PLAIN || d->quant.method == NULL;
         bool sizes = wf_engines[e]->layout == NULL; /* else it is told its layouts */
         if (codes && sizes) {                       /* trainers have no codes */
             start_engine(d, family, wf_engines[e], (e << 16) + number, list);
@@ -560,11 +572,13 @@ enum wf_status wf_detect(const struct wf_dump_rank *dumps, uint32_t count,
     read_types(&d);
     if (out->fits == NULL || !read_ranks(&d)) {
         wf_seen_fini(&d.seen);
+        wf_guess_quant_fini(&d.quant);
         return wf_error_set(error, WF_NO_MEMORY, "no memory to detect with");
     }
     enum wf_status status = try_all(&d, error);
     keep_best(&d);
     out->gave_up = d.trials.work == 0;
+    wf_guess_quant_fini(&d.quant);
     wf_trials_fini(&d.trials);
     wf_seen_fini(&d.seen);
     return status;

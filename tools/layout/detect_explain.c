@@ -18,7 +18,8 @@ static bool find_missing(const struct wf_guess *guess, const struct wf_seen *dum
     bool found = false;
     for (uint32_t t = 0; derived && t < layout->tensor_count && !found; t++) {
         const struct wf_tensor *tensor = &layout->tensors[t];
-        uint64_t chunk, number, pattern = wf_seen_pattern(tensor->name, &chunk, &number);
+        uint64_t chunk, number,
+            pattern = wf_seen_pattern(tensor->name, tensor->dtype, &chunk, &number);
         const struct wf_seen_slot *slot = wf_seen_find(dump, pattern);
         if (slot == NULL && tensor->kind == WF_TENSOR_WEIGHTS) {
             found = true;

@@ -180,9 +180,13 @@ static void print_fit(FILE *out, const struct wf_detect_fit *fit)
     }
     if (fit->quant != NULL) {
         fprintf(out,
-                "    holds %s codes and scales: the model's config has a quantization_config with "
-                "quant_method %s\n",
-                fit->quant, fit->quant);
+                "    holds %s codes and scales: the model's config has a quantization_config\n",
+                fit->quant);
+    }
+    if (strstr(fit->spec, "redundant=") != NULL) {
+        fprintf(out,
+                "    which expert stands in which slot shows nowhere: if it is not the engine's "
+                "own rule (EPLB), give its table as infer.placements\n");
     }
     if (fit->dtype[0] != '\0') {
         fprintf(out, "    names and shapes fit; types do not: %s\n", fit->dtype);

@@ -12,7 +12,6 @@ enum {
     TRIAL_COST = 40, /* of a config, in tensors */
     SPEC_COST = 10,
     BLOCK = 128,         /* of fp8, of backends that shuffle rows */
-    QUANT_BLOCK = 128,   /* the one block that engines know */
     FEW = 4,             /* of what is multiplied by itself in a shape */
     START_LAYERS = 4,    /* of every usual kind there is one among them */
     START_VOCAB = 65536, /* padding does not hide it */
@@ -186,14 +185,24 @@ static struct json_object *value_of(const struct wf_family_size *size, uint64_t 
     return json_object_new_string(value != 0 ? word : "");
 }
 
-static struct json_object *quant_of(const char *method)
+/* "full_attention" or what stands for the other kind; or the numbers of the layers. */
+static struct json_object *layers_of(const struct wf_family_size *size, uint64_t layers,
+                                     const struct wf_guess_list *list)
 {
-    struct json_object *object = json_object_new_object(), *block = json_object_new_array();
-    json_object_object_add(object, "quant_method", json_object_new_string(method));
-    json_object_array_add(block, json_object_new_int(QUANT_BLOCK));
-    json_object_array_add(block, json_object_new_int(QUANT_BLOCK));
-    json_object_object_add(object, "weight_block_size", block);
-    return object;
+    bool numbers = strcmp(size->match, "@layer") == 0;
+    bool full = strcmp(size->match, "full_attention") == 0;
+    char word[KEY_ROOM];
+    struct json_object *array = json_object_new_array();
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(size->match, "|"), size->match);
+    for (uint64_t i = 0; i < layers && i < WF_LAYERS_MAX; i++) {
+        const char *kind = list->of[i] ? word : full ? "linear_attention" : "other";
+        if (!numbers) {
+            json_object_array_add(array, json_object_new_string(kind));
+        } else if (list->of[i]) {
+            json_object_array_add(array, json_object_new_uint64(i));
+        }
+    }
+    return array;
 }
 
 static struct json_object *config_of(const struct wf_guess *guess)
@@ -217,8 +226,14 @@ static struct json_object *config_of(const struct wf_guess *guess)
                     null ? NULL : value_of(&family->sizes[i], guess->value[i]));
         }
     }
+    if (guess->list != NULL) {
+        const struct wf_family_size *size = &family->sizes[guess->list->size];
+        uint64_t layers = guess->value[wf_guess_size(family, "L")];
+        put_key(root, text, size->key, layers_of(size, layers, guess->list));
+    }
     if (guess->quant != NULL) {
-        json_object_object_add(root, "quantization_config", quant_of(guess->quant));
+        json_object_object_add(root, "quantization_config",
+                               wf_guess_quant_config(guess->quant, guess->engine));
     }
     return root;
 }

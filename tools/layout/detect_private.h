@@ -3,6 +3,8 @@
  * detect_seen.c     what a dump or a derived layout shows, by pattern of names
  * detect_guess.c    a family, a config and a SPEC as values that can be changed, and their layouts
  * detect_names.c    flags, words and counts until the patterns of names are the dump's
+ * detect_lists.c    layers that alternate without a rule
+ * detect_quant.c    how the dump's weights are quantised, for the config
  * detect_words.c    words of a SPEC that shapes do not tell apart
  * detect_solve.c    the sizes that shapes show, for given words and parallel sizes
  * detect_recipe.c   which parallel sizes and pipelines a dump can have
@@ -59,8 +61,11 @@ uint32_t wf_seen_misfits(const struct wf_seen *layout, const struct wf_seen *dum
 uint64_t wf_seen_hash(const struct wf_seen *seen);
 void wf_seen_fini(struct wf_seen *seen);
 
-/* The pattern of a name, and its chunk and first number (0 where it has none). */
-uint64_t wf_seen_pattern(const char *name, uint64_t *chunk_out, uint64_t *number_out);
+/* The pattern of a name of what is of this type, and its chunk and first number (0 where it has
+ * none).
+ */
+uint64_t wf_seen_pattern(const char *name, enum wf_dtype dtype, uint64_t *chunk_out,
+                         uint64_t *number_out);
 
 /* --- guesses --------------------------------------------------------------------------------- */
 
@@ -77,6 +82,25 @@ struct wf_guess_ranks {
     } at[WF_DETECT_WORLD_MAX];
 };
 
+/* How a dump's weights are quantised. */
+struct wf_guess_quant {
+    const char *method;        /* as told: "fp8", "mxfp4", "int4", "nvfp4"; NULL: they are not */
+    const char *match;         /* the word of a config that a family must know */
+    uint64_t group;            /* of int4: numbers that share a scale */
+    struct json_object *plain; /* modules of a checkpoint that are not quantised; owned; or NULL */
+};
+void wf_guess_quant_find(const struct wf_dump_rank *dump, struct wf_guess_quant *out);
+/* The config's quantization_config; the caller owns it. */
+struct json_object *wf_guess_quant_config(const struct wf_guess_quant *quant,
+                                          const struct wf_engine *engine);
+void wf_guess_quant_fini(struct wf_guess_quant *quant);
+
+/* A size that the config says layer by layer. */
+struct wf_guess_list {
+    uint32_t size;
+    bool of[WF_LAYERS_MAX];
+};
+
 /* What all trials share: the work that is allowed yet, and the model of the last one. */
 struct wf_trials {
     uint64_t work;          /* tensors that trial layouts may have yet */
@@ -88,8 +112,9 @@ struct wf_guess {
     const struct wf_family *family;
     const struct wf_family *const *families; /* for the parser */
     const struct wf_engine *engine;
-    enum wf_dtype dtype, config_dtype; /* of the SPEC, of the config */
-    const char *quant;                 /* method of the config's quantization_config; NULL: none */
+    enum wf_dtype dtype, config_dtype;  /* of the SPEC, of the config */
+    const struct wf_guess_quant *quant; /* NULL: none; borrows */
+    const struct wf_guess_list *list;   /* NULL: none; borrows */
     char words[WF_GUESS_WORDS], sizes[WF_GUESS_WORDS], pipeline[WF_GUESS_PIPELINE];
     enum wf_guess_state state[WF_FAMILY_SIZES_MAX];
     uint64_t value[WF_FAMILY_SIZES_MAX];
@@ -145,6 +170,12 @@ uint32_t wf_names_begin(struct wf_guess *guess, const struct wf_seen *dump);
 uint32_t wf_names_fit(struct wf_guess *guess, const struct wf_seen *dump, uint32_t misfits);
 /* The counts (layers, dense layers, intervals) that give as many tensors of each pattern. */
 bool wf_names_count(struct wf_guess *guess, const struct wf_seen *dump);
+/* Whether layers of each kind stand where the guess has them, too. */
+bool wf_lists_stand(const struct wf_guess *guess, const struct wf_dump_rank *dumps, uint32_t count);
+/* wf_names_count with a list of one size's layers, for what no rule gives: where a name tells of
+ * which kind a layer is. Fills *list, which the guess then borrows. */
+bool wf_lists_count(struct wf_guess *guess, const struct wf_seen *dump,
+                    const struct wf_dump_rank *dumps, uint32_t count, struct wf_guess_list *list);
 /* A pattern that every layer has, in the guess's own layout; 0: there is none. `stack`: "layer",
  * "mtp". */
 uint64_t wf_names_layer_pattern(const struct wf_guess *guess);

@@ -216,7 +216,8 @@ static void read_split(const struct wf_guess *guess, const struct wf_stages *sta
         uint64_t last = 0, last_layer = UINT64_MAX;
         for (uint32_t i = 0; i < dump->count; i++) {
             uint64_t chunk = 0, number = 0;
-            uint64_t own = wf_seen_pattern(dump->tensors[i].name, &chunk, &number);
+            uint64_t own =
+                wf_seen_pattern(dump->tensors[i].name, dump->tensors[i].dtype, &chunk, &number);
             chunk -= chunk > 0;
             if (chunk >= WF_CHUNKS_MAX) {
                 continue;

@@ -36,7 +36,8 @@ static const char *skip_chunk(const char *name, uint64_t *chunk)
 
 /* A word between dots that is a number, and digits behind "weight" and "bias" (Megatron glues the
  * expert to them), read as "#". */
-uint64_t wf_seen_pattern(const char *name, uint64_t *chunk_out, uint64_t *number_out)
+uint64_t wf_seen_pattern(const char *name, enum wf_dtype dtype, uint64_t *chunk_out,
+                         uint64_t *number_out)
 {
     bool marked = false, first = true;
     uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
@@ -56,11 +57,12 @@ uint64_t wf_seen_pattern(const char *name, uint64_t *chunk_out, uint64_t *number
         hash = (hash ^ (unsigned char)(number ? '#' : *at)) * 0x100000001b3u;
         at += number ? digits : 1;
     }
-    return hash;
+    return dtype == WF_DTYPE_U8 ? hash ^ 1
+                                : hash; /* in some layers packed, as they are in others */
 }
 
-static struct wf_seen_slot *put(struct wf_seen *seen, const char *name, uint32_t stage,
-                                uint32_t ndim, const uint64_t *shape)
+static struct wf_seen_slot *put(struct wf_seen *seen, const char *name, enum wf_dtype dtype,
+                                uint32_t stage, uint32_t ndim, const uint64_t *shape)
 {
     if (seen->count == seen->room) {
         uint32_t room = seen->room > 0 ? seen->room * 2 : FIRST_ROOM;
@@ -75,7 +77,7 @@ static struct wf_seen_slot *put(struct wf_seen *seen, const char *name, uint32_t
     uint64_t chunk = 0, number = 0;
     bool marked = false;
     *slot = (struct wf_seen_slot){.ndim = ndim, .name = ""};
-    slot->pattern = wf_seen_pattern(name, &chunk, &number);
+    slot->pattern = wf_seen_pattern(name, dtype, &chunk, &number);
     slot->number = number + (chunk << CHUNK_SHIFT) + ((uint64_t)stage << STAGE_SHIFT);
     slot->numbered = number > 0;
     slot->parts[WF_SEEN_MEMBERS] = 1;
@@ -89,7 +91,8 @@ bool wf_seen_add_dump(struct wf_seen *seen, const struct wf_dump_rank *dump, uin
 {
     for (uint32_t i = 0; i < dump->count; i++) {
         const struct wf_dump_tensor *tensor = &dump->tensors[i];
-        struct wf_seen_slot *slot = put(seen, tensor->name, stage, tensor->ndim, tensor->shape);
+        struct wf_seen_slot *slot =
+            put(seen, tensor->name, tensor->dtype, stage, tensor->ndim, tensor->shape);
         if (slot == NULL) {
             return false;
         }
@@ -107,8 +110,8 @@ bool wf_seen_add_layout(struct wf_seen *seen, const struct wf_model *model,
         bool alias = i >= layout->tensor_count;
         const struct wf_alias *second = alias ? &layout->aliases[i - layout->tensor_count] : NULL;
         const struct wf_tensor *tensor = &layout->tensors[alias ? second->tensor : i];
-        struct wf_seen_slot *slot =
-            put(seen, alias ? second->name : tensor->name, 0, tensor->ndim, tensor->shape);
+        struct wf_seen_slot *slot = put(seen, alias ? second->name : tensor->name, tensor->dtype, 0,
+                                        tensor->ndim, tensor->shape);
         if (slot == NULL) {
             return false;
         }

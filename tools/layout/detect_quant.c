@@ -1,0 +1,234 @@
+/* detect_quant.c - how the weights of a dump are quantised: by names and types, and which modules
+ * are not, for the config of the models that are tried. */
+#include <inttypes.h>
+#include <json-c/json.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/layout/detect_private.h"
+
+enum {
+    BLOCK = 128,     /* the one block of fp8 that engines know */
+    PER_WORD = 8,    /* int4 numbers in an i32 */
+    STARS_MAX = 48,  /* modules of a kind that are excluded in every layer; a config may have 64 */
+    ALONE_MAX = 512, /* modules that are excluded by their full names */
+};
+
+/* --- which way ------------------------------------------------------------------------------- */
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t len = strlen(name), used = strlen(end);
+    return len >= used && strcmp(name + len - used, end) == 0;
+}
+
+/* The tensor whose name is this one's up to `end`, with `other` in its place. */
+static const struct wf_dump_tensor *find_beside(const struct wf_dump_rank *dump, const char *name,
+                                                const char *end, const char *other)
+{
+    char beside[WF_NAME_MAX + 32];
+    size_t stem = strlen(name) - strlen(end);
+    if (stem >= WF_NAME_MAX) {
+        return NULL;
+    }
+    snprintf(beside, sizeof beside, "%.*s%s", (int)stem, name, other);
+    return wf_dump_rank_find(dump, beside);
+}
+
+/* Numbers of a row that share a scale: what the packed words and the scales differ by. */
+static uint64_t group_of(const struct wf_dump_tensor *packed, const struct wf_dump_tensor *scale)
+{
+    uint64_t group = 0;
+    for (uint32_t d = 0; d < packed->ndim && d < scale->ndim; d++) {
+        if (packed->shape[d] != scale->shape[d] && scale->shape[d] > 0) {
+            group = packed->shape[d] * PER_WORD / scale->shape[d];
+        }
+    }
+    return group > 0 ? group : PER_WORD;
+}
+
+static bool find_int4(const struct wf_dump_rank *dump, struct wf_guess_quant *out)
+{
+    for (uint32_t i = 0; i < dump->count; i++) {
+        const struct wf_dump_tensor *tensor = &dump->tensors[i];
+        const struct wf_dump_tensor *scale = NULL;
+        if (tensor->dtype == WF_DTYPE_I32 && ends_with(tensor->name, "weight_packed")) {
+            scale = find_beside(dump, tensor->name, "packed", "scale");
+        }
+        if (scale != NULL) {
+            *out = (struct wf_guess_quant){"int4", "pack-quantized", group_of(tensor, scale), NULL};
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Two numbers in a byte, with scales of scales. */
+static bool find_nvfp4(const struct wf_dump_rank *dump, struct wf_guess_quant *out)
+{
+    for (uint32_t i = 0; i < dump->count; i++) {
+        const struct wf_dump_tensor *tensor = &dump->tensors[i];
+        if (tensor->dtype == WF_DTYPE_U8 && ends_with(tensor->name, "weight") &&
+            find_beside(dump, tensor->name, "", "_scale_2") != NULL) {
+            *out = (struct wf_guess_quant){"nvfp4", "NVFP4", 0, NULL};
+            return true;
+        }
+    }
+    return false;
+}
+
+/* --- what is not ----------------------------------------------------------------------------- */
+
+/* "a.layers.*.b" of a module's name. */
+static void put_stars(char *text)
+{
+    char *to = text;
+    for (const char *at = text; *at != '\0';) {
+        size_t digits = strspn(at, "0123456789");
+        bool word = digits > 0 && (at == text || at[-1] == '.') &&
+                    (at[digits] == '.' || at[digits] == '\0');
+        *to++ = word ? '*' : *at;
+        at += word ? digits : 1;
+    }
+    *to = '\0';
+}
+
+static bool is_listed(struct json_object *list, const char *text)
+{
+    for (size_t i = 0; i < json_object_array_length(list); i++) {
+        if (strcmp(json_object_get_string(json_object_array_get_idx(list, i)), text) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A matrix without codes or scales beside it. */
+static bool is_plain(const struct wf_dump_rank *dump, const struct wf_dump_tensor *tensor)
+{
+    return tensor->ndim == 2 && ends_with(tensor->name, ".weight") &&
+           find_beside(dump, tensor->name, "", "_scale_inv") == NULL &&
+           find_beside(dump, tensor->name, "", "_scale") == NULL;
+}
+
+/* Kinds of modules of which some are plain and some are not go by their full names. */
+static void list_plain(const struct wf_dump_rank *dump, struct json_object *plain)
+{
+    struct json_object *quantised = json_object_new_array(), *seen = json_object_new_array();
+    size_t alone = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < dump->count; i++) {
+            const struct wf_dump_tensor *tensor = &dump->tensors[i];
+            char module[WF_NAME_MAX], kind[WF_NAME_MAX];
+            const char *end = strrchr(tensor->name, '.');
+            int len = end != NULL ? (int)(end - tensor->name) : 0;
+            snprintf(module, sizeof module, "%.*s", len, tensor->name);
+            memcpy(kind, module, sizeof kind);
+            put_stars(kind);
+            bool bare = is_plain(dump, tensor), codes = strstr(tensor->name, "weight_") != NULL;
+            if (pass == 0 && codes && !is_listed(quantised, kind)) {
+                json_object_array_add(quantised, json_object_new_string(kind));
+            }
+            if (pass == 0 || !bare) {
+                continue;
+            }
+            bool mixed = is_listed(quantised, kind);
+            if (mixed && alone < ALONE_MAX) {
+                json_object_array_add(plain, json_object_new_string(module));
+                alone++;
+            } else if (!mixed && !is_listed(seen, kind) &&
+                       json_object_array_length(seen) < STARS_MAX) {
+                json_object_array_add(seen, json_object_new_string(kind));
+                json_object_array_add(plain, json_object_new_string(kind));
+            }
+        }
+    }
+    json_object_put(quantised);
+    json_object_put(seen);
+}
+
+static bool has_type(const struct wf_dump_rank *dump, enum wf_dtype dtype)
+{
+    for (uint32_t i = 0; i < dump->count; i++) {
+        if (dump->tensors[i].dtype == dtype) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void wf_guess_quant_find(const struct wf_dump_rank *dump, struct wf_guess_quant *out)
+{
+    *out = (struct wf_guess_quant){0};
+    if (find_int4(dump, out) || find_nvfp4(dump, out)) {
+        out->plain = json_object_new_array();
+        list_plain(dump, out->plain);
+    } else if (has_type(dump, WF_DTYPE_F8_E4M3)) {
+        *out = (struct wf_guess_quant){"fp8", "fp8", 0, NULL};
+    } else if (has_type(dump, WF_DTYPE_U8)) {
+        *out = (struct wf_guess_quant){"mxfp4", "mxfp4", 0, NULL};
+    }
+}
+
+void wf_guess_quant_fini(struct wf_guess_quant *quant)
+{
+    json_object_put(quant->plain);
+    *quant = (struct wf_guess_quant){0};
+}
+
+/* --- the config ------------------------------------------------------------------------------ */
+
+/* Engines hold int4 experts alone, under names of their own. */
+static struct json_object *experts_alone(void)
+{
+    static const char *const others[] = {
+        "lm_head",
+        "re:.*attn.*",
+        "re:.*attention.*",
+        "re:.*shared_expert.*",
+        "re:.*mlp\\.(gate|up|gate_up|down)_proj.*",
+    };
+    struct json_object *list = json_object_new_array();
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        json_object_array_add(list, json_object_new_string(others[i]));
+    }
+    return list;
+}
+
+static void put_int4(struct json_object *object, const struct wf_guess_quant *quant)
+{
+    struct json_object *weights = json_object_new_object();
+    json_object_object_add(weights, "num_bits", json_object_new_int(4));
+    json_object_object_add(weights, "type", json_object_new_string("int"));
+    json_object_object_add(weights, "strategy", json_object_new_string("group"));
+    json_object_object_add(weights, "group_size", json_object_new_uint64(quant->group));
+    json_object_object_add(weights, "symmetric", json_object_new_boolean(true));
+    json_object_object_add(object, "quant_method", json_object_new_string("compressed-tensors"));
+    json_object_object_add(object, "format", json_object_new_string("pack-quantized"));
+    json_object_object_add(object, "weights", weights);
+}
+
+struct json_object *wf_guess_quant_config(const struct wf_guess_quant *quant,
+                                          const struct wf_engine *engine)
+{
+    struct json_object *object = json_object_new_object();
+    bool names = strcmp(engine->name, "hf") == 0; /* the list's */
+    if (strcmp(quant->method, "int4") == 0) {
+        put_int4(object, quant);
+    } else if (strcmp(quant->method, "nvfp4") == 0) {
+        json_object_object_add(object, "quant_method", json_object_new_string("modelopt"));
+        json_object_object_add(object, "quant_algo", json_object_new_string("NVFP4"));
+    } else {
+        struct json_object *block = json_object_new_array();
+        json_object_array_add(block, json_object_new_int(BLOCK));
+        json_object_array_add(block, json_object_new_int(BLOCK));
+        json_object_object_add(object, "quant_method", json_object_new_string(quant->method));
+        json_object_object_add(object, "weight_block_size", block);
+    }
+    if (quant->plain != NULL) {
+        json_object_object_add(object, "ignore",
+                               names ? json_object_get(quant->plain) : experts_alone());
+    }
+    return object;
+}
