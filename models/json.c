@@ -303,7 +303,10 @@ static enum wf_status read_number(struct reader *r, struct json_object **out)
     }
     memcpy(copy, r->text + start, kept);
     copy[kept] = '\0';
-    *out = json_object_new_double(strtod_l(copy, NULL, r->locale));
+    /* A number that is written out again (the config in a dump's recipe.json) is spelt as it was:
+     * 1e-06 and not 9.9999999999999995e-07. */
+    double number = strtod_l(copy, NULL, r->locale);
+    *out = integer ? json_object_new_double(number) : json_object_new_double_s(number, copy);
     return *out ? WF_OK : no_memory(r);
 }
 

@@ -113,6 +113,23 @@ Test(json, a_refusal_says_where)
     cr_assert(strstr(error.text, "limit"), "%s", error.text);
 }
 
+Test(json, numbers_are_written_as_they_were_read)
+{
+    static const char *const texts[] = {
+        "[1e-06,1e-5,0.1,1.0,-0.0,1E+30,9.9999999999999995e-07,3.141592653589793]",
+        "[0.0001,5e-324,1.7976931348623157e+308,6.02214076e23]",
+        "[1,-1,18446744073709551615,-9223372036854775808]",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        struct json_object *value = NULL;
+        struct wf_error error = {0};
+        cr_assert_eq(wf_json_parse(texts[i], strlen(texts[i]), 0, &value, &error), WF_OK, "%s",
+                     error.text);
+        cr_expect_str_eq(json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN), texts[i]);
+        json_object_put(value);
+    }
+}
+
 Test(json, escapes_become_bytes)
 {
     static const char text[] = "\"a\\u00e4\\ud83d\\ude00\\u0000\\n\\/\"";
