@@ -35,9 +35,9 @@ def case_committed():
     with Work() as work:
         status, report, text = held_vote(work)
         check(status == 0 and report["ok"], "the job ends well", text[-3000:])
-        states = [(step(entry), entry["state"], entry["in_doubt"]) for entry in report["versions"]]
-        check(states == [(1, "committed", False), (2, "committed", True), (3, "committed", False)],
-              "version 2 was in doubt and is committed", states)
+        states = [(step(entry), entry["state"]) for entry in report["versions"]]
+        check(states == [(1, "committed"), (2, "committed"), (3, "committed")], "all versions are committed", states)
+        check(report["versions"][1]["in_doubt"], "version 2 was in doubt", report["versions"])  # the others may be: a slow machine
 
 
 def case_aborted():

@@ -151,7 +151,7 @@ class Target:
         self.name = name
         self.running = Watched(work.job(train="megatron:tp=2", infer="vllm:tp=2", versions=100000, name=name, job=name,
                                         run_extra=", readers: false",
-                                        extra=f'server: {{listen: "127.0.0.1:0", token_file: {path}}}\n'))
+                                        extra=f'server: {{listen: "127.0.0.1:0", token_file: {path}}}\ntimeouts: {{lease: 30s}}\n'))
         self.running.until("version 1 of .* committed")
         with open(f"/proc/{child_pid(self.running.process.pid, 'infer:0')}/cmdline", "rb") as text:
             words = text.read().decode().split("\0")

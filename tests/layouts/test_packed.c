@@ -6,10 +6,12 @@
 #include <string.h>
 
 #include "numbered.h"
+#include "tests/sanitized.h"
 #include "zoo.h"
 
 /* Families that docs/models.md says it of. */
 enum { SCALE = 16, TRIES = 6, NVFP4_FAMILIES = 25, VLLM_INT4 = 15, SGLANG_INT4 = 14 };
+enum { EVERY = SANITIZED ? 4 : 1 }; /* family */
 
 #define HEAD "{\"hidden_size\": 64, \"num_hidden_layers\": 2, \"vocab_size\": 101, "
 #define KIMI                                                                                      \
@@ -165,12 +167,19 @@ static unsigned moves_of(const struct zoo_family *family, bool nvfp4, const char
 Test(packed, moves_in_every_family)
 {
     unsigned files = 0, vllm = 0, sglang = 0;
-    for (const struct zoo_family *family = zoo_families; family->name != NULL; family++) {
+    for (size_t i = 0; zoo_families[i].name != NULL; i++) {
+        const struct zoo_family *family = &zoo_families[i];
+        if (i % EVERY != 0) {
+            continue;
+        }
         files += moves_of(family, true, "hf:");
         vllm += moves_of(family, false, "vllm:tp=2");
         sglang += moves_of(family, false, "sglang:tp=2");
     }
-    cr_expect_eq(files, NVFP4_FAMILIES, "%u", files);
-    cr_expect_eq(vllm, VLLM_INT4, "%u", vllm);
-    cr_expect_eq(sglang, SGLANG_INT4, "%u", sglang);
+    cr_expect(files > 0 && vllm > 0 && sglang > 0);
+    if (EVERY == 1) {
+        cr_expect_eq(files, NVFP4_FAMILIES, "%u", files);
+        cr_expect_eq(vllm, VLLM_INT4, "%u", vllm);
+        cr_expect_eq(sglang, SGLANG_INT4, "%u", sglang);
+    }
 }
