@@ -360,7 +360,7 @@ static void check_time(struct fixture *f)
     cr_assert_leq(wait_until(f, now_ns() + 2 * MS), 3, "%s: near after far", f->name);
 }
 
-Test(poller, waits_for_a_time_without_waking_in_between, .init = within_a_minute)
+Test(poller, waits_for_a_time_without_waking_in_between, .init = within_minutes)
 {
     on_each(check_time);
 }
@@ -376,7 +376,7 @@ static void check_wake_before(struct fixture *f)
     f->poller->ops->wait(f->poller, now_ns(), WF_NEVER_NS);
 }
 
-Test(poller, a_wake_ends_the_next_wait, .init = within_a_minute)
+Test(poller, a_wake_ends_the_next_wait, .init = within_minutes)
 {
     on_each(check_wake_before);
 }
@@ -399,7 +399,7 @@ static void check_wake_from_thread(struct fixture *f)
     }
 }
 
-Test(poller, another_thread_ends_a_wait, .init = within_a_minute)
+Test(poller, another_thread_ends_a_wait, .init = within_minutes)
 {
     on_each(check_wake_from_thread);
 }
@@ -413,7 +413,7 @@ static void check_ready_ends_wait(struct fixture *f)
     f->poller->ops->remove(f->poller, &f->watch);
 }
 
-Test(poller, a_ready_descriptor_ends_a_wait, .init = within_a_minute)
+Test(poller, a_ready_descriptor_ends_a_wait, .init = within_minutes)
 {
     on_each(check_ready_ends_wait);
 }

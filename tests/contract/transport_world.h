@@ -9,7 +9,10 @@
 #include "runtime/loop.h"
 #include "transports/transport.h"
 
-enum { WORLD_BYTES = 24 << 20 };
+enum {
+    WORLD_BYTES = 24 << 20,
+    WORLD_PATIENCE_S = 100 /* of what must happen: a machine may be very slow */
+};
 
 struct world;
 struct world_kind {

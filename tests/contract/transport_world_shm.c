@@ -164,7 +164,7 @@ static bool run_real(struct world *world, bool (*done)(struct world *world))
     shm->give_up.fire = give_up;
     shm->give_up.name = "the test";
     wf_timer_arm(world->loop, &shm->give_up,
-                 job_env_now_ns(NULL) + (uint64_t)20 * 1000 * 1000 * 1000);
+                 job_env_now_ns(NULL) + (uint64_t)WORLD_PATIENCE_S * 1000 * 1000 * 1000);
     while (!shm->gave_up && !done(world)) {
         wf_loop_turn(world->loop);
     }

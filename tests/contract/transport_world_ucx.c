@@ -126,7 +126,7 @@ static bool run_ucx(struct world *world, bool (*done)(struct world *world))
     ucx->give_up.fire = give_up;
     ucx->give_up.name = "the test";
     wf_timer_arm(world->loop, &ucx->give_up,
-                 job_env_now_ns(NULL) + (uint64_t)20 * 1000 * 1000 * 1000);
+                 job_env_now_ns(NULL) + (uint64_t)WORLD_PATIENCE_S * 1000 * 1000 * 1000);
     while (!ucx->gave_up && !done(world)) {
         wf_loop_turn(world->loop);
     }

@@ -154,7 +154,7 @@ static bool query_done(void *user)
 
 bool wire_world_run(struct wire_world *world, bool (*done)(struct wire_world *world))
 {
-    const uint64_t patience_ns = UINT64_C(30000000000);
+    const uint64_t patience_ns = UINT64_C(100000000000);
     if (world->sim != NULL) {
         struct run_query query = {world, done};
         return wf_sim_run(world->sim, query_done, &query, wf_sim_now_ns(world->sim) + patience_ns);

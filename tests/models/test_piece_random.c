@@ -194,7 +194,7 @@ static bool share_a_chain(const struct wf_nest *a, const struct wf_nest *b)
     return true;
 }
 
-Test(piece_random, intersection_is_what_brute_force_finds, .init = within_a_minute)
+Test(piece_random, intersection_is_what_brute_force_finds, .init = within_minutes)
 {
     static struct expectation expected;
     uint64_t state = 88172645463325252u;
@@ -280,7 +280,7 @@ static void expect_composition(struct expectation *expected, const struct wf_nes
     }
 }
 
-Test(piece_random, composition_is_what_brute_force_finds, .init = within_a_minute)
+Test(piece_random, composition_is_what_brute_force_finds, .init = within_minutes)
 {
     static struct expectation expected;
     uint64_t state = 362436069123456789u;

@@ -293,7 +293,7 @@ static const struct crossing_row {
     {"libevent, sleeping at once", WF_POLLER_LIBEVENT, 0},
 };
 
-Test(actor, another_threads_messages_arrive_all_and_in_order, .init = within_a_minute)
+Test(actor, another_threads_messages_arrive_all_and_in_order, .init = within_minutes)
 {
     for (size_t i = 0; i < sizeof crossing_rows / sizeof crossing_rows[0]; i++) {
         const struct crossing_row *row = &crossing_rows[i];

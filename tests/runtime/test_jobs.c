@@ -58,7 +58,7 @@ static struct square *make_squares(struct owner *owner)
     return squares;
 }
 
-Test(jobs, results_come_back_as_messages, .init = within_a_minute)
+Test(jobs, results_come_back_as_messages, .init = within_minutes)
 {
     static const unsigned workers[] = {1, 2, 7};
     for (size_t i = 0; i < sizeof workers / sizeof workers[0]; i++) {
@@ -83,7 +83,7 @@ Test(jobs, results_come_back_as_messages, .init = within_a_minute)
     }
 }
 
-Test(jobs, freeing_does_what_was_submitted, .init = within_a_minute)
+Test(jobs, freeing_does_what_was_submitted, .init = within_minutes)
 {
     struct clock_env env = {.env.ops = &clock_env_real};
     struct owner owner = {0};

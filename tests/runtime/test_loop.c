@@ -70,7 +70,7 @@ static void check_idle(struct fixture *f)
     cr_assert_eq(stats.messages, 0);
 }
 
-Test(loop, an_idle_loop_does_not_wake, .init = within_a_minute)
+Test(loop, an_idle_loop_does_not_wake, .init = within_minutes)
 {
     on_each(check_idle);
 }
@@ -150,7 +150,7 @@ static void check_two_loops(struct fixture *f)
     wf_loop_free(other.loop);
 }
 
-Test(loop, two_loops_wake_each_other, .init = within_a_minute)
+Test(loop, two_loops_wake_each_other, .init = within_minutes)
 {
     on_each(check_two_loops);
 }
@@ -202,7 +202,7 @@ static void check_watch(struct fixture *f)
     close(fds[1]);
 }
 
-Test(loop, a_watch_is_called_in_a_pass, .init = within_a_minute)
+Test(loop, a_watch_is_called_in_a_pass, .init = within_minutes)
 {
     on_each(check_watch);
 }
@@ -272,7 +272,7 @@ static void check_busy(struct fixture *f)
     close(fds[1]);
 }
 
-Test(loop, work_does_not_starve_descriptors_and_timers, .init = within_a_minute)
+Test(loop, work_does_not_starve_descriptors_and_timers, .init = within_minutes)
 {
     on_each(check_busy);
 }
@@ -342,7 +342,7 @@ static void check_source(struct fixture *f)
     wf_loop_remove_source(f->loop, &first.source);
 }
 
-Test(loop, a_progress_source_is_armed_before_sleeping_and_may_be_busy, .init = within_a_minute)
+Test(loop, a_progress_source_is_armed_before_sleeping_and_may_be_busy, .init = within_minutes)
 {
     on_each(check_source);
 }
@@ -385,7 +385,7 @@ static void check_stop(struct fixture *f)
     }
 }
 
-Test(loop, stop_is_never_missed, .init = within_a_minute)
+Test(loop, stop_is_never_missed, .init = within_minutes)
 {
     on_each(check_stop);
 }
@@ -414,7 +414,7 @@ static void check_signal(struct fixture *f)
     wf_loop_run(f->loop);
 }
 
-Test(loop, a_signal_handler_may_stop_it, .init = within_a_minute)
+Test(loop, a_signal_handler_may_stop_it, .init = within_minutes)
 {
     on_each(check_signal);
 }

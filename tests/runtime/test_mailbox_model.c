@@ -365,7 +365,7 @@ static const struct model_row rows[] = {
     {"plain store, messages sent again", true, false, true, true},
 };
 
-Test(mailbox_model, every_interleaving, .init = within_a_minute)
+Test(mailbox_model, every_interleaving, .init = within_minutes)
 {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct model model = {.row = &rows[i]};

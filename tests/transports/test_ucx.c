@@ -72,7 +72,7 @@ static void stop_on_time(struct wf_timer *timer)
 }
 
 /* No timer is armed while reads go on, so one wake-up lost would be a test that never ends. */
-Test(ucx, a_loop_sleeps_and_is_woken, .init = within_a_minute)
+Test(ucx, a_loop_sleeps_and_is_woken, .init = within_minutes)
 {
     struct world world;
     FOR_EACH_KIND(&world)
@@ -172,7 +172,7 @@ static void check_frozen(struct world *world, bool by_cancel)
     free(target);
 }
 
-Test(ucx, cancel_is_a_barrier_when_the_source_froze, .init = within_a_minute)
+Test(ucx, cancel_is_a_barrier_when_the_source_froze, .init = within_minutes)
 {
     struct world world;
     FOR_EACH_KIND(&world)
@@ -181,7 +181,7 @@ Test(ucx, cancel_is_a_barrier_when_the_source_froze, .init = within_a_minute)
     }
 }
 
-Test(ucx, a_deadline_is_a_barrier_when_the_source_froze, .init = within_a_minute)
+Test(ucx, a_deadline_is_a_barrier_when_the_source_froze, .init = within_minutes)
 {
     struct world world;
     FOR_EACH_KIND(&world)
@@ -213,7 +213,7 @@ Test(ucx, a_source_that_does_not_answer_times_out)
 }
 
 /* One source freezes in the middle of a chunk; what is read from another meanwhile is whole. */
-Test(ucx, another_source_is_not_disturbed, .init = within_a_minute)
+Test(ucx, another_source_is_not_disturbed, .init = within_minutes)
 {
     struct world world, other;
     open_world(&world, &world_ucx_rendezvous);
@@ -261,7 +261,7 @@ Test(ucx, another_source_is_not_disturbed, .init = within_a_minute)
 /* --- readers that die ----------------------------------------------------------------------------
  */
 
-Test(ucx, a_source_outlives_its_readers, .init = within_a_minute)
+Test(ucx, a_source_outlives_its_readers, .init = within_minutes)
 {
     struct world world;
     FOR_EACH_KIND(&world)
@@ -400,7 +400,7 @@ static ucs_status_t count_answer(void *argument, const void *header, size_t head
 }
 
 /* Requests that were good, with bits of head and slices turned over. */
-Test(ucx, a_source_answers_every_damaged_request, .init = within_a_minute)
+Test(ucx, a_source_answers_every_damaged_request, .init = within_minutes)
 {
     enum { REQUESTS = 3000, BYTES = 300, AXES = 2 };
     struct world world;
@@ -477,7 +477,7 @@ Test(ucx, a_handle_of_an_earlier_life_is_refused)
     close_world(&world);
 }
 
-Test(ucx, a_source_that_died_is_lost_in_the_middle, .init = within_a_minute)
+Test(ucx, a_source_that_died_is_lost_in_the_middle, .init = within_minutes)
 {
     struct world world;
     FOR_EACH_KIND(&world)

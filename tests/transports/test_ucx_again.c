@@ -40,7 +40,7 @@ static void check_packed(struct own_source *own, const char *why)
     }
 }
 
-Test(ucx_again, a_request_that_waited_too_long_is_asked_again, .init = within_a_minute)
+Test(ucx_again, a_request_that_waited_too_long_is_asked_again, .init = within_minutes)
 {
     struct own_source own;
     open_own(&own);
@@ -56,7 +56,7 @@ Test(ucx_again, a_request_that_waited_too_long_is_asked_again, .init = within_a_
     close_own(&own);
 }
 
-Test(ucx_again, a_reader_that_connects_again_leaves_nothing_behind, .init = within_a_minute)
+Test(ucx_again, a_reader_that_connects_again_leaves_nothing_behind, .init = within_minutes)
 {
     struct own_source own;
     open_own(&own);
@@ -83,7 +83,7 @@ Test(ucx_again, a_reader_that_connects_again_leaves_nothing_behind, .init = with
 }
 
 /* The farewell of an earlier connection is overtaken by the greeting of this one. */
-Test(ucx_again, a_late_farewell_ends_only_its_own_connection, .init = within_a_minute)
+Test(ucx_again, a_late_farewell_ends_only_its_own_connection, .init = within_minutes)
 {
     struct own_source own;
     open_own(&own);
@@ -120,7 +120,7 @@ static bool two_done(struct world *world)
 
 /* The frozen read holds all credits, so the other has nothing on its way when the reading side is
  * made anew. */
-Test(ucx_again, a_read_without_credits_goes_on_after_the_barrier, .init = within_a_minute)
+Test(ucx_again, a_read_without_credits_goes_on_after_the_barrier, .init = within_minutes)
 {
     struct world world, other;
     struct wf_import second;

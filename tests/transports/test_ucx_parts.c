@@ -208,7 +208,7 @@ static void check_frozen_row(const struct frozen_row *row)
     close_world(&world);
 }
 
-Test(ucx_parts, a_reader_that_froze_does_not_hold_up_another, .init = within_a_minute)
+Test(ucx_parts, a_reader_that_froze_does_not_hold_up_another, .init = within_minutes)
 {
     setenv("WEFT_TEST_UCX_SOCKET", "32768", 1); /* else the kernel takes what the reader does not */
     for (size_t i = 0; i < sizeof frozen_rows / sizeof frozen_rows[0]; i++) {
