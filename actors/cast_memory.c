@@ -14,30 +14,46 @@ struct wf_cast_memory *wf_cast_memory_hold(struct wf_cast_memory *memory)
     return memory;
 }
 
-void wf_cast_memory_release(struct wf_cast_memory *memory)
+static bool is_last(struct wf_cast_memory *memory)
 {
-    if (memory == NULL || __atomic_fetch_sub(&memory->references, 1, __ATOMIC_ACQ_REL) > 1) {
-        return;
-    }
-    for (uint32_t i = 0; i < WF_CAST_SLOTS; i++) {
-        wf_memory_free(&memory->slots[i]);
-    }
-    free(memory);
+    return memory != NULL && __atomic_fetch_sub(&memory->references, 1, __ATOMIC_ACQ_REL) == 1;
 }
 
-static enum wf_status make(uint64_t bytes, uint32_t slot_count, struct wf_cast_memory **out,
-                           struct wf_error *error)
+void wf_cast_memory_release(struct wf_cast_memory *memory)
+{
+    if (is_last(memory)) {
+        for (uint32_t i = 0; i < WF_CAST_SLOTS; i++) {
+            wf_memory_retire(memory->env, &memory->slots[i]);
+        }
+        free(memory);
+    }
+}
+
+/* Pool thread. */
+static void release_here(struct wf_cast_memory *memory)
+{
+    if (is_last(memory)) {
+        for (uint32_t i = 0; i < WF_CAST_SLOTS; i++) {
+            wf_memory_free(&memory->slots[i]);
+        }
+        free(memory);
+    }
+}
+
+static enum wf_status make(struct wf_env *env, uint64_t bytes, uint32_t slot_count,
+                           struct wf_cast_memory **out, struct wf_error *error)
 {
     struct wf_cast_memory *memory = calloc(1, sizeof *memory);
     if (memory == NULL) {
         return wf_error_set(error, WF_NO_MEMORY, "no memory for what is cast ahead");
     }
     memory->references = 1;
+    memory->env = env;
     memory->slot_count = slot_count;
     for (uint32_t i = 0; i < slot_count; i++) {
         enum wf_status status = wf_memory_new("weft-cast", bytes, true, &memory->slots[i], error);
         if (status != WF_OK) {
-            wf_cast_memory_release(memory);
+            release_here(memory);
             wf_error_prefix(error, "what is cast ahead (give transport.transit_budget less)");
             return status;
         }
@@ -46,8 +62,8 @@ static enum wf_status make(uint64_t bytes, uint32_t slot_count, struct wf_cast_m
     return WF_OK;
 }
 
-enum wf_status wf_cast_memory_claim(const struct wf_plan *plan, uint32_t src_rank,
-                                    uint32_t tensor_count, uint32_t slot_count,
+enum wf_status wf_cast_memory_claim(struct wf_env *env, const struct wf_plan *plan,
+                                    uint32_t src_rank, uint32_t tensor_count, uint32_t slot_count,
                                     struct wf_cast_memory **kept, struct wf_cast_memory **out,
                                     struct wf_error *error)
 {
@@ -66,11 +82,11 @@ enum wf_status wf_cast_memory_claim(const struct wf_plan *plan, uint32_t src_ran
     uint64_t bytes = wf_plan_cast_bytes(casts, count);
     if (*kept == NULL || (*kept)->slots[0].len_bytes < bytes || (*kept)->slot_count != slot_count) {
         struct wf_cast_memory *made = NULL;
-        enum wf_status status = make(bytes, slot_count, &made, error);
+        enum wf_status status = make(env, bytes, slot_count, &made, error);
         if (status != WF_OK) {
             return status;
         }
-        wf_cast_memory_release(*kept);
+        release_here(*kept);
         *kept = made;
     }
     *out = wf_cast_memory_hold(*kept);

@@ -146,7 +146,7 @@ static enum wf_status claim_casts(struct wf_planner *planner)
 {
     const struct wf_rank *rank = planner->rank;
     bool snapshots = rank->options.publish == WF_PUBLISH_SNAPSHOT;
-    return wf_cast_memory_claim(planner->agreed->plan, rank->options.rank,
+    return wf_cast_memory_claim(wf_loop_env(rank->loop), planner->agreed->plan, rank->options.rank,
                                 wf_rank_source(rank)->tensor_count, snapshots ? WF_CAST_SLOTS : 1,
                                 &planner->cast_memory, &planner->agreed->cast_memory,
                                 &planner->error);

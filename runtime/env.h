@@ -150,10 +150,12 @@ struct wf_env {
     const struct wf_env_ops *ops;
 };
 
-/* A piece of CPU-heavy pure work. The caller owns the memory until `done` comes back. */
+/* A piece of CPU-heavy pure work. The caller owns the memory until `done` comes back. Without an
+ * owner nobody is told: `work` has the job's memory for itself and frees it; it runs once whatever
+ * becomes of the loop, in the simulator at once. */
 struct wf_job {
     struct wf_msg done;     /* kind and release set by the caller; sent to owner after work */
-    struct wf_actor *owner; /* borrows */
+    struct wf_actor *owner; /* borrows; NULL: none */
     void (*work)(struct wf_job *job); /* touches nothing but what the job points to */
     const char *name;                 /* for traces */
     struct wf_mail link;              /* the pool's */

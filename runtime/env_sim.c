@@ -103,6 +103,10 @@ static void env_random(struct wf_env *env, void *bytes, size_t len_bytes)
 
 static void env_job(struct wf_env *env, struct wf_job *job)
 {
+    if (job->owner == NULL) {
+        job->work(job);
+        return;
+    }
     struct sim_rank *rank = sim_rank_of_env(env);
     struct wf_sim *sim = rank->sim;
     struct wf_sim_event *event = sim_event_new(sim, SIM_JOB, rank->id);

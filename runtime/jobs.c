@@ -34,8 +34,11 @@ static void *work(void *argument)
     struct sched_param batch = {0};
     (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &batch);
     for (struct wf_job *job; (job = next_job(argument)) != NULL;) {
+        struct wf_actor *owner = job->owner; /* without one the job is gone after its work */
         job->work(job);
-        wf_send(job->owner, &job->done); /* from here on the job is its owner's */
+        if (owner != NULL) {
+            wf_send(owner, &job->done); /* from here on the job is its owner's */
+        }
     }
     return NULL;
 }

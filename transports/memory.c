@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -140,4 +141,31 @@ void wf_memory_free(struct wf_region *region)
     }
     memset(region, 0, sizeof *region);
     region->fd = -1;
+}
+
+struct retired {
+    struct wf_job job;
+    struct wf_region region;
+};
+
+/* Pool thread. */
+static void retire(struct wf_job *job)
+{
+    struct retired *retired = WF_CONTAINER(job, struct retired, job);
+    wf_memory_free(&retired->region);
+    free(retired);
+}
+
+void wf_memory_retire(struct wf_env *env, struct wf_region *region)
+{
+    struct retired *retired = region->address != NULL ? calloc(1, sizeof *retired) : NULL;
+    if (retired == NULL) {
+        wf_memory_free(region);
+        return;
+    }
+    retired->job.work = retire;
+    retired->job.name = "unmap";
+    retired->region = *region;
+    *region = (struct wf_region){.fd = -1};
+    env->ops->job(env, &retired->job);
 }

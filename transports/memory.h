@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "runtime/env.h"
 #include "runtime/status.h"
 #include "transports/transport.h"
 
@@ -25,5 +26,8 @@ enum wf_status wf_memory_new(const char *name, uint64_t len_bytes, bool shareabl
 void *wf_memory_map(int fd, uint64_t offset, uint64_t len_bytes, int protection, int flags);
 /* Unmaps, closes, zeroes *region. A zeroed region is fine. */
 void wf_memory_free(struct wf_region *region);
+/* The same as a job of `env`, because to give gigabytes back takes as long as a lease may be short;
+ * zeroes *region at once. For the thread of env's loop. */
+void wf_memory_retire(struct wf_env *env, struct wf_region *region);
 
 #endif

@@ -264,8 +264,9 @@ void shm_release_region(struct wf_transport *t, struct wf_remote *base)
     struct shm *shm = WF_CONTAINER(t, struct shm, base);
     struct shm_remote *remote = (struct shm_remote *)base;
     WF_ASSERT(remote->open_reads == 0);
-    if (remote->kind == SHM_MEMFD) {
-        munmap(remote->map, remote->map_bytes);
+    if (remote->kind == SHM_MEMFD) { /* a job: a source's gigabytes are some seconds of it */
+        struct wf_region map = {.address = remote->map, .len_bytes = remote->map_bytes, .fd = -1};
+        wf_memory_retire(wf_loop_env(shm->loop), &map);
     }
     shm->remotes--;
     free(remote);

@@ -121,8 +121,8 @@ struct wf_transport_ops {
     enum wf_status (*export_region)(struct wf_transport *t, const struct wf_region *region,
                                     struct wf_handle *handle_out, struct wf_error *error);
     /* The caller may unmap the memory as soon as this returns: readers that are being sent from it
-     * lose their connection. It may turn the transport over for as long as that takes, at most
-     * 200 ms. */
+     * lose their connection. What is dear about either (pinning memory) is done by a job. It may
+     * turn the transport over for as long as that takes, at most 200 ms. */
     void (*withdraw_region)(struct wf_transport *t, const struct wf_handle *handle);
     /* Maps and touches what can be mapped, connects what must be, probes ways that may be
      * forbidden with the call itself; nothing of that on the loop's thread if it takes long. Keep

@@ -354,12 +354,23 @@ static const char *describe(struct wf_transport *t)
     return WF_CONTAINER(t, struct ucx, base)->description;
 }
 
+static enum wf_verdict handle(struct wf_actor *self, struct wf_msg *msg)
+{
+    ucx_registered(WF_CONTAINER(self, struct ucx, actor), msg);
+    return WF_KEEP; /* part of the region */
+}
+
 static void close_ucx(struct wf_transport *t)
 {
     struct ucx *ucx = WF_CONTAINER(t, struct ucx, base);
     WF_ASSERT(ucx->reader.reads == NULL && ucx->reader.imports == NULL);
     ucx_reader_close(ucx);
     ucx_source_close(ucx);
+    while (ucx->source.jobs_out > 0) { /* jobs that run still point here */
+        wf_loop_turn(ucx->loop);
+    }
+    wf_actor_close(&ucx->actor);
+    wf_actor_fini(&ucx->actor);
     free_ucx(ucx);
 }
 
@@ -427,6 +438,7 @@ enum wf_status wf_transport_ucx_new(struct wf_loop *loop,
         return status;
     }
     settle(ucx, options);
+    wf_actor_init(&ucx->actor, loop, "ucx", handle);
     *transport_out = &ucx->base;
     return WF_OK;
 }

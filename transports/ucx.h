@@ -7,9 +7,13 @@
  * - UCX is looked for when a transport is made and never unloaded. Its signal handlers are turned
  *   off (UCX_HANDLE_ERRORS=none while it is loaded, unless the environment says otherwise).
  * - The process must ignore SIGPIPE, as `weft` and Python do: UCX 1.13 writes to sockets of peers
- * that died without saying that it wants no signal.
+ *   that died without saying that it wants no signal.
  * - Whoever can connect to UCX's ports is trusted by UCX itself: its TCP protocol lets a peer write
  *   anywhere into this process. Use it on networks whose hosts are trusted, as with RDMA.
+ * - Registering memory for one-sided reads, and the reverse, are jobs of the loop's env: export and
+ *   withdraw return at once, and readers that import meanwhile wait. The env must still do jobs
+ * when the transport is closed. (A UCX that was built without threads registers on the loop's
+ * thread.)
  * - A peer that dies is noticed by its connections, and on this host by its process (pidfd), which
  *   is quicker where UCX moves bytes through shared memory.
  */

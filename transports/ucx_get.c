@@ -1,4 +1,4 @@
-/* ucx_get.c - reading a source's memory without it: registration, keys, one-sided reads.
+/* ucx_get.c - reading a source's memory without it: keys, one-sided reads.
  *
  * Only where UCX selected a transport whose hardware does it: emulated, a get over TCP moves a
  * third of what a stream does. It has run on emulated gets alone; on RDMA hardware it has not.
@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/log.h"
 #include "transports/ucx_internal.h"
 
 /* RMA costs lanes and room in addresses, so a host without RDMA devices does not ask for it. */
@@ -25,46 +24,6 @@ bool ucx_get_wanted(const struct ucx *ucx)
         closedir(folder);
     }
     return any;
-}
-
-/* --- the source's side -------------------------------------------------------------------------
- */
-
-void ucx_get_offer(struct ucx *ucx, struct ucx_region *region)
-{
-    const ucp_mem_map_params_t params = {
-        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-        .address = region->address,
-        .length = region->len_bytes,
-    };
-    if (!ucx->has_rma) {
-        return;
-    }
-    ucs_status_t status =
-        ucx->library.ucp_mem_map(ucx->source.worker.context, &params, &region->memory);
-    if (status == UCS_OK) {
-        status = ucx->library.ucp_rkey_pack(ucx->source.worker.context, region->memory,
-                                            &region->key, &region->key_len);
-    } else {
-        region->memory = NULL;
-    }
-    if (status != UCS_OK) {
-        region->key = NULL;
-        wf_log(wf_loop_log(ucx->loop), WF_LOG_WARN,
-               "ucx cannot register %llu bytes (%s), so they are streamed; look at the limit on "
-               "locked memory",
-               (unsigned long long)region->len_bytes, ucx->library.ucs_status_string(status));
-    }
-}
-
-void ucx_get_withdraw(struct ucx *ucx, struct ucx_region *region)
-{
-    if (region->key != NULL) {
-        ucx->library.ucp_rkey_buffer_release(region->key);
-    }
-    if (region->memory != NULL && ucx->source.worker.worker != NULL) {
-        ucx->library.ucp_mem_unmap(ucx->source.worker.context, region->memory);
-    }
 }
 
 /* --- the reader's side -------------------------------------------------------------------------

@@ -14,6 +14,7 @@ static void finish(struct ucx_import *open, enum wf_status status, const char *w
     }
     *link = open->next;
     wf_timer_cancel(ucx->loop, &open->deadline);
+    wf_timer_cancel(ucx->loop, &open->again);
     struct wf_import *import = open->import;
     import->status = status;
     import->remote = NULL;
@@ -49,6 +50,28 @@ static void ask(struct ucx_import *open)
     memcpy(head.reader, ucx->reader.life, UCX_LIFE_BYTES);
     open->asked = true;
     ucx_say(&ucx->reader.worker, open->peer->eps[0], UCX_AM_TO_SOURCE, &head, NULL, 0);
+}
+
+/* If the connection was lost meanwhile, its next one asks. */
+static void ask_again(struct wf_timer *timer)
+{
+    struct ucx_import *open = WF_CONTAINER(timer, struct ucx_import, again);
+    if (open->peer->state == UCX_PEER_READY) {
+        ask(open);
+    }
+}
+
+/* The source is there, and has more to do before anybody may read. */
+static void wait_for_source(struct ucx_import *open, const char *why)
+{
+    struct wf_loop *loop = open->ucx->loop;
+    uint64_t now_ns = wf_loop_now_ns(loop);
+    if (now_ns >= open->until_ns) {
+        finish(open, WF_TIMED_OUT, why);
+        return;
+    }
+    wf_timer_arm(loop, &open->deadline, now_ns + UCX_IMPORT_NS);
+    wf_timer_arm(loop, &open->again, now_ns + UCX_ASK_AGAIN_NS);
 }
 
 void ucx_imports_ask(struct ucx *ucx, struct ucx_peer *peer)
@@ -98,6 +121,10 @@ void ucx_import_note(struct ucx *ucx, const struct ucx_note *note)
     snprintf(why, sizeof why, "the source refuses: %.*s",
              (int)(note->body_len < UCX_TEXT_MAX ? note->body_len : UCX_TEXT_MAX),
              (const char *)note->body);
+    if (note->head.status == WF_AGAIN) {
+        wait_for_source(open, why);
+        return;
+    }
     if (note->head.status == WF_OK) {
         ucx_get_keep(open->remote, note->body, note->body_len);
     }
@@ -133,7 +160,9 @@ static enum wf_status start(struct ucx *ucx, struct wf_import *import, struct uc
                                 .remote = remote,
                                 .ucx = ucx,
                                 .tag = ++ucx->reader.next_tag,
-                                .deadline = {.fire = deadline_passed, .name = "ucx import"}};
+                                .until_ns = wf_loop_now_ns(ucx->loop) + UCX_REGISTER_NS,
+                                .deadline = {.fire = deadline_passed, .name = "ucx import"},
+                                .again = {.fire = ask_again, .name = "ucx import, again"}};
     ucx->reader.imports = open;
     wf_timer_arm(ucx->loop, &open->deadline, wf_loop_now_ns(ucx->loop) + UCX_IMPORT_NS);
     if (peer->state == UCX_PEER_READY) {

@@ -43,9 +43,13 @@ enum {
     UCX_REQUEST_MS_MAX = 60000, /* that a request may ask to be kept for; then it asks again */
 };
 #define UCX_BARRIER_NS UINT64_C(500000000)
-#define UCX_IMPORT_NS UINT64_C(10000000000)
+#define UCX_IMPORT_NS UINT64_C(10000000000)    /* of a source's silence */
+#define UCX_REGISTER_NS UINT64_C(300000000000) /* that a source may take to register a region */
+#define UCX_ASK_AGAIN_NS UINT64_C(20000000)
 #define UCX_SEND_SLACK_NS UINT64_C(1000000000) /* of a send after its reader gave up */
 #define UCX_WITHDRAW_NS UINT64_C(200000000)    /* that a withdrawal waits for readers to let go */
+
+enum { UCX_REGISTERED = WF_TRANSPORT_OWN, UCX_UNREGISTERED };
 
 struct ucx;
 
@@ -116,8 +120,9 @@ struct ucx_import {
     struct ucx_import *next;
     struct wf_import *import;
     struct ucx_peer *peer;
-    struct ucx_remote *remote; /* to be given */
-    struct wf_timer deadline;
+    struct ucx_remote *remote;       /* to be given */
+    struct wf_timer deadline, again; /* again: the source was not ready */
+    uint64_t until_ns;               /* that it may say so */
     struct ucx *ucx;
     uint64_t tag;
     bool asked;
@@ -197,6 +202,12 @@ struct ucx_region {
     uint64_t id;
     uint8_t *address;
     uint64_t len_bytes;
+    /* --- ucx_register.c's */
+    struct ucx *ucx;
+    struct ucx_context *context; /* holds; NULL: nothing is registered here */
+    struct wf_job job;
+    bool busy, withdrawn; /* busy: the job has what follows */
+    ucs_status_t status;
     ucp_mem_h memory; /* registered for readers that can get; NULL: not */
     void *key;        /* UCX's */
     size_t key_len;
@@ -236,6 +247,7 @@ struct ucx_source {
     bool overran;                    /* there was no room for a note */
     struct ucx_send *sends;
     uint32_t sends_out;
+    uint32_t jobs_out; /* regions that are being registered, or the reverse */
     struct ucx_buffer {
         struct ucx_buffer *next;
     } * buffers;                        /* idle ones of chunk_bytes */
@@ -248,6 +260,7 @@ struct ucx_source {
 struct ucx {
     struct wf_transport base;
     struct wf_loop *loop;
+    struct wf_actor actor; /* jobs end here */
     struct ucx_library library;
     struct ucx_recipe recipe;
     uint8_t life[UCX_LIFE_BYTES]; /* as a source */
@@ -305,6 +318,13 @@ void ucx_client_cut(struct ucx_client *client, bool force);
  * there is no buffer or enough is on its way to this reader. */
 bool ucx_chunk_serve(struct ucx_client *client, struct ucx_note *note);
 
+/* ucx_register.c */
+/* If readers can get at all. `busy` until it has ended; without a key then: it failed. */
+void ucx_register(struct ucx_region *region);
+/* Takes it: it is in no list any more, and freed when UCX has let go of it. */
+void ucx_unregister(struct ucx_region *region);
+void ucx_registered(struct ucx *ucx, struct wf_msg *msg); /* its job ended */
+
 /* ucx_import.c */
 void ucx_import_region(struct wf_transport *t, struct wf_import *import);
 void ucx_release_region(struct wf_transport *t, struct wf_remote *remote);
@@ -358,8 +378,6 @@ void ucx_reads_fail(struct ucx *ucx, struct ucx_peer *peer, enum wf_status statu
 
 /* ucx_get.c: reading a source's memory without it */
 bool ucx_get_wanted(const struct ucx *ucx); /* worth asking UCX for on this host */
-void ucx_get_offer(struct ucx *ucx, struct ucx_region *region); /* registers it; may fail */
-void ucx_get_withdraw(struct ucx *ucx, struct ucx_region *region);
 /* Takes the body of OPENED. */
 void ucx_get_keep(struct ucx_remote *remote, const uint8_t *body, uint32_t len);
 void ucx_get_forget(struct ucx_remote *remote);

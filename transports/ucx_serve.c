@@ -190,6 +190,11 @@ static void open_region(struct ucx *ucx, struct ucx_client *client, const struct
                  (unsigned long long)head->region, (unsigned long long)region->len_bytes,
                  (unsigned long long)head->len_bytes);
     }
+    if (status == WF_OK && region->busy) {
+        status = WF_AGAIN; /* its key is to come: without it the reader would stream for good */
+        snprintf(why, sizeof why, "region %llu is still being registered",
+                 (unsigned long long)head->region);
+    }
     if (status == WF_OK) {
         answer_opened(client, head, region);
         return;

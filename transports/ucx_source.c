@@ -37,6 +37,7 @@ enum wf_status ucx_export_region(struct wf_transport *t, const struct wf_region 
     }
     struct ucx_source *source = &ucx->source;
     *made = (struct ucx_region){.next = source->regions,
+                                .ucx = ucx,
                                 .id = ++source->next_region,
                                 .address = region->address,
                                 .len_bytes = region->len_bytes};
@@ -54,7 +55,7 @@ enum wf_status ucx_export_region(struct wf_transport *t, const struct wf_region 
         return status;
     }
     source->regions = made;
-    ucx_get_offer(ucx, made);
+    ucx_register(made);
     return WF_OK;
 }
 
@@ -107,13 +108,12 @@ void ucx_withdraw_region(struct wf_transport *t, const struct wf_handle *handle)
     if (is_sent_from(ucx, region) && !stop_sends(ucx, region)) {
         wf_log(wf_loop_log(ucx->loop), WF_LOG_WARN,
                "ucx ends its serving side: a region is withdrawn that a reader does not let go of");
-        region->next = ucx->source.regions; /* it ends with the others, while there is a context */
+        region->next = ucx->source.regions; /* it ends with the others */
         ucx->source.regions = region;
         ucx_source_close(ucx);
         return;
     }
-    ucx_get_withdraw(ucx, region);
-    free(region);
+    ucx_unregister(region);
 }
 
 void ucx_source_close(struct ucx *ucx)
@@ -125,9 +125,6 @@ void ucx_source_close(struct ucx *ucx)
         ucx_client_cut(client, true);
     }
     ucx_worker_settle(&source->worker, &source->sends_out);
-    for (struct ucx_region *region = source->regions; region != NULL; region = region->next) {
-        ucx_get_withdraw(ucx, region); /* while there is a context */
-    }
     ucx_worker_close(&source->worker);
     source->closing = false;
     while (source->sends != NULL) {
@@ -141,7 +138,7 @@ void ucx_source_close(struct ucx *ucx)
     }
     for (struct ucx_region *region; (region = source->regions) != NULL;) {
         source->regions = region->next;
-        free(region);
+        ucx_unregister(region);
     }
     for (struct ucx_buffer *buffer; (buffer = source->buffers) != NULL;) {
         source->buffers = buffer->next;

@@ -1,6 +1,7 @@
 /* ucx_worker.c - a UCX worker as a progress source of a loop. */
 #include "transports/ucx_worker.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/log.h"
@@ -113,8 +114,10 @@ ucs_status_t ucx_context_open(const struct ucx_library *ucx, struct ucx_recipe *
                               ucp_context_h *context_out)
 {
     const ucp_params_t params = {
-        .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
+        .field_mask =
+            UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME | UCP_PARAM_FIELD_MT_WORKERS_SHARED,
         .features = recipe->features,
+        .mt_workers_shared = (recipe->features & UCP_FEATURE_RMA) != 0, /* ucx_register.c */
         .name = "weft",
     };
     ucx_environment_enter(&recipe->environment);
@@ -124,6 +127,28 @@ ucs_status_t ucx_context_open(const struct ucx_library *ucx, struct ucx_recipe *
     return status;
 }
 
+struct ucx_context *ucx_context_hold(struct ucx_context *context)
+{
+    context->references++;
+    return context;
+}
+
+void ucx_context_release(struct ucx_context *context)
+{
+    if (context != NULL && --context->references == 0) {
+        context->ucx->ucp_cleanup(context->handle);
+        free(context);
+    }
+}
+
+/* Whether a UCX bears a second thread is a matter of how it was built. */
+static bool bears_threads(const struct ucx_library *ucx, ucp_context_h handle)
+{
+    ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_THREAD_MODE};
+    return ucx->ucp_context_query(handle, &attr) == UCS_OK &&
+           attr.thread_mode == UCS_THREAD_MODE_MULTI;
+}
+
 static ucs_status_t create(struct ucx_worker *worker, struct ucx_recipe *recipe)
 {
     const ucp_worker_params_t params = {
@@ -131,18 +156,28 @@ static ucs_status_t create(struct ucx_worker *worker, struct ucx_recipe *recipe)
         .thread_mode = UCS_THREAD_MODE_SINGLE,
         .flags = UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK,
     };
-    ucs_status_t status = ucx_context_open(worker->ucx, recipe, &worker->context);
+    struct ucx_context *context = calloc(1, sizeof *context);
+    if (context == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+    ucs_status_t status = ucx_context_open(worker->ucx, recipe, &context->handle);
     if (status != UCS_OK) {
+        free(context);
         return status;
     }
+    context->references = 1;
+    context->ucx = worker->ucx;
+    context->threads = bears_threads(worker->ucx, context->handle);
     ucx_environment_enter(&recipe->environment);
-    status = worker->ucx->ucp_worker_create(worker->context, &params, &worker->worker);
+    status = worker->ucx->ucp_worker_create(context->handle, &params, &worker->worker);
     ucx_environment_leave(&recipe->environment);
     if (status != UCS_OK) {
-        worker->ucx->ucp_cleanup(worker->context);
+        ucx_context_release(context);
         worker->worker = NULL;
+        return status;
     }
-    return status;
+    worker->context = context;
+    return UCS_OK;
 }
 
 enum wf_status ucx_worker_open(struct ucx_worker *worker, struct wf_loop *loop,
@@ -183,7 +218,8 @@ void ucx_worker_close(struct ucx_worker *worker)
         worker->ucx->ucp_worker_release_address(worker->worker, worker->address);
     }
     worker->ucx->ucp_worker_destroy(worker->worker);
-    worker->ucx->ucp_cleanup(worker->context);
+    ucx_context_release(worker->context);
+    worker->context = NULL;
     worker->worker = NULL;
     worker->address = NULL;
     worker->source = (struct wf_progress_source){0};

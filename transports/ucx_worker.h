@@ -20,14 +20,24 @@ struct ucx_recipe {
 ucs_status_t ucx_context_open(const struct ucx_library *ucx, struct ucx_recipe *recipe,
                               ucp_context_h *context_out);
 
+/* A worker's context, which outlives it while somebody registers memory in it. Loop thread. */
+struct ucx_context {
+    uint32_t references;
+    const struct ucx_library *ucx; /* borrows */
+    ucp_context_h handle;
+    bool threads; /* others may register memory while the worker is progressed */
+};
+struct ucx_context *ucx_context_hold(struct ucx_context *context);
+void ucx_context_release(struct ucx_context *context); /* NULL is fine */
+
 struct ucx_worker {
     struct wf_progress_source source;
     struct wf_watch watch;
     struct wf_loop *loop;                     /* borrows */
     const struct ucx_library *ucx;            /* borrows */
     bool (*after)(struct ucx_worker *worker); /* acts on what was recorded; true if it did */
-    ucp_context_h context;
-    ucp_worker_h worker; /* NULL: not made */
+    struct ucx_context *context;              /* holds */
+    ucp_worker_h worker;                      /* NULL: not made */
     ucp_address_t *address;
     size_t address_len;
 };

@@ -2,11 +2,13 @@
  * values as without it; a wrong one is found; its memory lasts; its places wait for a snapshot.
  */
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "actors/sender.h"
 #include "tests/actors/stage.h"
+#include "transports/memory.h"
 
 static const char dense[] =
     "{\"model_type\": \"qwen3\", \"hidden_size\": 256, \"num_hidden_layers\": 2, "
@@ -145,6 +147,60 @@ Test(sender_casts, memory_lasts)
     stage_transfer(&stage, &key);
     stage_flip(&stage, &key);
     cr_expect(stage_live_is_right(&stage));
+    stage_close(&stage);
+}
+
+/* They stand before the library's: whether memory is unmapped by who calls, or by a job. */
+static pthread_t loop_thread;
+static const void *watched;
+static _Atomic bool given_back, by_loop;
+void __real_wf_memory_free(struct wf_region *region);
+void __wrap_wf_memory_free(struct wf_region *region);
+void __wrap_wf_memory_free(struct wf_region *region)
+{
+    if (watched != NULL && region->address == watched) {
+        given_back = true;
+        by_loop = pthread_equal(pthread_self(), loop_thread) != 0;
+    }
+    __real_wf_memory_free(region);
+}
+
+void __real_wf_memory_retire(struct wf_env *env, struct wf_region *region);
+void __wrap_wf_memory_retire(struct wf_env *env, struct wf_region *region);
+void __wrap_wf_memory_retire(struct wf_env *env, struct wf_region *region)
+{
+    given_back = given_back || (watched != NULL && region->address == watched);
+    __real_wf_memory_retire(env, region);
+}
+
+static bool is_given_back(void *user)
+{
+    (void)user;
+    return given_back;
+}
+
+/* A plan that casts more needs larger memory: the one of before is let go of by the loop, and
+ * unmapped elsewhere. */
+Test(sender_casts, memory_is_given_back_off_the_loop)
+{
+    const struct wf_plan_policy less = POLICY(100000), more = ALL;
+    struct stage_options options = rows[0].options;
+    struct stage stage;
+    options.policy = less;
+    stage_open(&stage, &options);
+    stage_plan(&stage);
+    const struct wf_sender *sender = stage_train(&stage, 0)->rank.sender;
+    const struct wf_cast_memory *before = sender->cast_memory;
+    loop_thread = pthread_self();
+    watched = before->slots[0].address;
+    for (uint32_t r = 0; r < stage.train + stage.infer; r++) {
+        stage.ranks[r].rank.options.policy = more;
+    }
+    stage_plan(&stage);
+    cr_assert_neq(sender->cast_memory, before, "the larger plan fits into the old memory");
+    cr_assert(stage_run(&stage, is_given_back, NULL), "it is never given back");
+    watched = NULL;
+    cr_expect_not(by_loop, "the loop unmapped it");
     stage_close(&stage);
 }
 

@@ -62,7 +62,8 @@ static bool open_ucx(struct world *world, const char *tls)
     world->data = ucx;
     ucx->env.env.ops = &job_env_ops;
     signal(SIGPIPE, SIG_IGN); /* transports/ucx.h wants it */
-    if (wf_loop_new(NULL, &world->loop, &error) != WF_OK) {
+    if (wf_loop_new(NULL, &world->loop, &error) != WF_OK ||
+        wf_jobs_new(1, &ucx->env.jobs, &error) != WF_OK) {
         return false;
     }
     wf_loop_set_env(world->loop, &ucx->env.env);
@@ -106,10 +107,12 @@ static void kill_source(struct world *world)
 
 static void close_ucx(struct world *world)
 {
+    struct ucx_world *ucx = world->data;
     if (world->transport != NULL) {
         world->transport->ops->close(world->transport);
     }
     kill_source(world);
+    wf_jobs_free(ucx->env.jobs);
     wf_loop_free(world->loop);
     free(world->data);
 }

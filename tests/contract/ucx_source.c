@@ -91,6 +91,9 @@ int main(int argc, char **argv)
         return 1;
     }
     wf_loop_set_env(loop, &env.env);
+    if (wf_jobs_new(1, &env.jobs, &error) != WF_OK) {
+        return 1;
+    }
     if (ucx_test_transport(loop, argv[1], &transport, &error) != WF_OK) {
         fprintf(stderr, "ucx_source: %s\n", error.text);
         return 1;

@@ -108,11 +108,13 @@ Test(ucx_library, an_interface_that_went_away_does_not_matter)
         cr_skip_test("no interface can be made here");
     }
     cr_assert_eq(wf_loop_new(NULL, &loop, NULL), WF_OK);
+    cr_assert_eq(wf_jobs_new(1, &env.jobs, NULL), WF_OK);
     wf_loop_set_env(loop, &env.env);
     cr_assert_eq(wf_transport_ucx_new(loop, &options, &transport, &error), WF_OK, "%s", error.text);
     cr_assert_eq(system("ip link del weft0"), 0);
     cr_assert_eq(transport->ops->export_region(transport, &region, &handle, &error), WF_OK, "%s",
                  error.text);
     transport->ops->close(transport);
+    wf_jobs_free(env.jobs);
     wf_loop_free(loop);
 }
