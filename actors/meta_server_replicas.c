@@ -139,7 +139,9 @@ void wf_server_replicas_begin(struct wf_meta_server *server, enum wf_side side)
                                      .side = side,
                                      .key = server->round.key,
                                      .begun_ns = wf_server_now(server)};
-    ask_all(server);
+    if (side == WF_INFER) { /* train ranks are asked behind their OPEN, which is about to leave */
+        ask_all(server);
+    }
 }
 
 /* --- comparing ----------------------------------------------------------------------------------

@@ -176,8 +176,8 @@ void wf_server_open(struct wf_meta_server *server, const struct wf_publication *
     server->state = WF_SERVER_OPENED;
     wf_server_pause_members(server);
     wf_server_shared_drop(&server->open_frame);
-    wf_server_send_open_to_all(server);
     wf_server_replicas_begin(server, WF_TRAIN);
+    wf_server_send_open_to_all(server);
     wf_server_progress(server, fill ? "fill" : "transfer", 0, readers, what->label);
 }
 
