@@ -21,7 +21,7 @@
 #include "models/piece.h"
 #include "runtime/status.h"
 
-enum { WF_PLANNER_VERSION = 2 };
+enum { WF_PLANNER_VERSION = 3 };
 enum wf_side { WF_TRAIN, WF_INFER };
 const char *wf_side_name(uint64_t side); /* "train", "infer" */
 

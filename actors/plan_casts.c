@@ -8,8 +8,9 @@
 #include "models/prepare.h"
 
 enum {
-    ALIGN = 64,       /* of a tensor in what a source prepares */
-    WORTH_PARTS = 256 /* of a cast saved for each byte, which casts are compared by */
+    ALIGN = 64,        /* of a tensor in what a source prepares */
+    WORTH_PARTS = 256, /* of a cast saved for each byte, which casts are compared by */
+    PARTS_TRIED = 4,   /* tensors of a rank of which a part may fit; each is a look at all ops */
 };
 
 /* A tensor of one train rank that readers want in a narrower type. */
@@ -17,6 +18,14 @@ struct wanted {
     struct wf_plan_cast cast;
     uint64_t read, end; /* elements that readers read, each his own; behind the last of them */
     uint64_t bytes, worth;
+    bool taken;
+};
+
+/* Of a tensor: what readers read that ends before `limit`. */
+struct part {
+    uint32_t tensor;
+    enum wf_dtype to;
+    uint64_t limit, read, end;
 };
 
 struct chooser {
@@ -26,6 +35,7 @@ struct chooser {
     uint32_t *by_source, *first; /* edges of train rank r: by_source[first[r]] .. */
     uint32_t *at;                /* by tensor and type: 1 + index into `wanted` */
     struct wanted *wanted;       /* of the rank at hand */
+    struct part part;            /* of a tensor of it */
     uint32_t wanted_count, wanted_room;
     struct wf_plan_cast *casts;
     uint32_t cast_count, cast_room;
@@ -105,7 +115,24 @@ static void want(struct chooser *chooser, const struct wf_op *op, uint32_t src_r
     wanted->end = end > wanted->end ? end : wanted->end;
 }
 
-static void gather(struct chooser *chooser, uint32_t rank)
+static void add_to_part(struct chooser *chooser, const struct wf_op *op, uint32_t src_rank,
+                        enum wf_dtype from, enum wf_dtype to)
+{
+    struct part *part = &chooser->part;
+    uint64_t first, end;
+    (void)src_rank;
+    if (op->src_tensor == part->tensor && to == part->to &&
+        op_range(op, wf_dtype_bytes(from), &first, &end) && end <= part->limit) {
+        part->read += op->box.elements;
+        part->end = end > part->end ? end : part->end;
+    }
+}
+
+typedef void take_t(struct chooser *chooser, const struct wf_op *op, uint32_t src_rank,
+                    enum wf_dtype from, enum wf_dtype to);
+
+/* Gives `take` the rank's ops that narrow for readers who count. */
+static void gather(struct chooser *chooser, uint32_t rank, take_t *take)
 {
     const struct wf_plan_member *members = chooser->input->members;
     const struct wf_layout *src = members[rank].layout;
@@ -121,7 +148,7 @@ static void gather(struct chooser *chooser, uint32_t rank)
             enum wf_dtype to = reader->layout->tensors[op->dst_tensor].dtype;
             /* What is made is made from what is held, all at once: not from what is made. */
             if (narrows(held->dtype, to) && !wf_prepare_is_made(held)) {
-                want(chooser, op, rank, held->dtype, to);
+                take(chooser, op, rank, held->dtype, to);
             }
         }
     }
@@ -175,10 +202,37 @@ static uint64_t budget(const struct chooser *chooser, const struct wf_layout *sr
     return left;
 }
 
+static void keep(struct chooser *chooser, struct wanted *wanted, uint64_t *left)
+{
+    if (wanted->bytes <= *left && grow(chooser, &chooser->casts, chooser->cast_count,
+                                       &chooser->cast_room, sizeof *chooser->casts)) {
+        *left -= wanted->bytes;
+        chooser->casts[chooser->cast_count++] = wanted->cast;
+        wanted->taken = true;
+    }
+}
+
+/* Of a tensor that does not fit its first rows may: up to where the last op ends that lies in what
+ * is left of the budget. What straddles that end is cast while it moves, as what lies behind it. */
+static void keep_part(struct chooser *chooser, uint32_t rank, const struct wanted *whole,
+                      uint64_t *left)
+{
+    struct wanted wanted = *whole;
+    uint64_t room = *left / ALIGN * ALIGN / wf_dtype_bytes(whole->cast.to);
+    chooser->part = (struct part){
+        .tensor = whole->cast.tensor, .to = whole->cast.to, .limit = whole->cast.first + room};
+    gather(chooser, rank, add_to_part);
+    wanted.read = chooser->part.read;
+    wanted.end = chooser->part.end;
+    if (wanted.read > 0 && is_worth_it(&wanted)) {
+        keep(chooser, &wanted, left);
+    }
+}
+
 static void choose(struct chooser *chooser, uint32_t rank)
 {
     uint64_t left = budget(chooser, chooser->input->members[rank].layout);
-    uint32_t before = chooser->cast_count, kept = 0;
+    uint32_t before = chooser->cast_count, kept = 0, tried = 0;
     for (uint32_t i = 0; i < chooser->wanted_count; i++) {
         struct wanted wanted = chooser->wanted[i];
         chooser->at[(size_t)wanted.cast.tensor * WF_DTYPE_COUNT + wanted.cast.to] = 0;
@@ -190,10 +244,12 @@ static void choose(struct chooser *chooser, uint32_t rank)
         qsort(chooser->wanted, kept, sizeof *chooser->wanted, compare_worth);
     }
     for (uint32_t i = 0; i < kept; i++) {
-        if (chooser->wanted[i].bytes <= left && grow(chooser, &chooser->casts, chooser->cast_count,
-                                                     &chooser->cast_room, sizeof *chooser->casts)) {
-            left -= chooser->wanted[i].bytes;
-            chooser->casts[chooser->cast_count++] = chooser->wanted[i].cast;
+        keep(chooser, &chooser->wanted[i], &left);
+    }
+    for (uint32_t i = 0; i < kept && left >= ALIGN && tried < PARTS_TRIED; i++) {
+        if (!chooser->wanted[i].taken) {
+            keep_part(chooser, rank, &chooser->wanted[i], &left);
+            tried++;
         }
     }
     if (chooser->cast_count > before) {
@@ -272,7 +328,7 @@ static enum wf_status choose_all(struct chooser *chooser, struct wf_error *error
     if (chooser->input->policy.cast_bytes_max > 0) {
         sort_edges(chooser);
         for (uint32_t r = 0; r < chooser->train_count && !chooser->failed; r++) {
-            gather(chooser, r);
+            gather(chooser, r, want);
             choose(chooser, r);
         }
     }

@@ -9,8 +9,11 @@
  * them reads them there, the rest casts while it moves. The values are the same either way.
  *
  * It takes memory, so the job bounds it (wf_plan_policy): of each train rank's tensors those go
- * first that save most casts for each byte. Readers that see the origin's pages cast in the one
- * pass that copies: they do not count, but read what is made for others.
+ * first that save most casts for each byte. When no other fits, a tensor that is larger than what
+ * is left of the budget has its first elements cast, if that pays: up to the end of the last op
+ * that lies in them whole. So it does where readers cut rows (vocabulary, column-parallel matrices,
+ * stacked experts), and not where an op spans the tensor. Readers that see the origin's pages cast
+ * in the one pass that copies: they do not count, but read what is made for others.
  *
  * The ops of a plan, its proof and its digests are about the tensors as they are held: the origin
  * digests its own values, so that a cast tensor that is not of the version, or wrong, is found as

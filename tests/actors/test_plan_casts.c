@@ -338,3 +338,52 @@ Test(plan_casts, what_is_read_alone)
     wf_plan_free(plan);
     world_free(&world);
 }
+
+/* A tensor larger than the budget, of which pairs of readers want a quarter of the rows each; or
+ * every fourth column of all of them, of which no part pays. */
+Test(plan_casts, a_part_of_what_does_not_fit)
+{
+    static const struct hand_param params[] = {{"a", 64, 16}};
+    static const struct hand_piece held[] = {{0, WF_DTYPE_F32, 64, 16, 0, 0, 0, 0, 0, 64, 16}, {0}};
+    static const struct {
+        const char *name;
+        bool columns;
+        uint64_t budget;
+        uint32_t elements; /* that are cast; 0: none */
+    } parts[] = {
+        {"all fits", false, 2048, 1024},
+        {"three quarters", false, 2047, 768},
+        {"one quarter and some", false, 1023, 256},
+        {"not a quarter", false, 511, 0},
+        {"columns, all fits", true, 2048, 1024},
+        {"columns", true, 2047, 0},
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        struct world world;
+        struct wf_error error = {0};
+        struct wf_plan *plan = NULL;
+        hand_model(&world, params, 1);
+        hand_rank(&world, WF_TRAIN, 0, held);
+        for (uint32_t r = 0; r < 8; r++) {
+            uint32_t at = r / 2;
+            const struct hand_piece some[] = {
+                {0, WF_DTYPE_BF16, 16, 16, 0, 16 * at, 0, 0, 0, 16, 16}, {0}};
+            const struct hand_piece columns[] = {
+                {0, WF_DTYPE_BF16, 64, 4, 0, 0, 4 * at, 0, 0, 64, 4}, {0}};
+            hand_rank(&world, WF_INFER, 1, parts[i].columns ? columns : some);
+        }
+        world.input.policy.cast_bytes_max = parts[i].budget;
+        cr_assert_eq(wf_plan_build(&world.input, &plan, &error), WF_OK, "%s", error.text);
+        cr_assert_eq(plan->cast_count, parts[i].elements > 0, "%s", parts[i].name);
+        if (plan->cast_count > 0) {
+            cr_expect_eq(plan->casts[0].first, 0, "%s", parts[i].name);
+            cr_expect_eq(plan->casts[0].elements, parts[i].elements, "%s: %" PRIu64, parts[i].name,
+                         plan->casts[0].elements);
+            cr_expect_eq(plan->casts[0].saved, parts[i].elements, "%s", parts[i].name);
+        }
+        cr_expect_eq(plan->cast_once_bytes, 2 * 2 * parts[i].elements, "%s", parts[i].name);
+        check_ops(parts[i].name, &world, plan, 1);
+        wf_plan_free(plan);
+        world_free(&world);
+    }
+}
