@@ -71,7 +71,8 @@ static void wait_for_source(struct ucx_import *open, const char *why)
         return;
     }
     wf_timer_arm(loop, &open->deadline, now_ns + UCX_IMPORT_NS);
-    wf_timer_arm(loop, &open->again, now_ns + UCX_ASK_AGAIN_NS);
+    wf_timer_arm(loop, &open->again, now_ns + open->again_ns);
+    open->again_ns *= open->again_ns < UCX_ASK_SELDOM_NS ? 2 : 1;
 }
 
 void ucx_imports_ask(struct ucx *ucx, struct ucx_peer *peer)
@@ -160,6 +161,7 @@ static enum wf_status start(struct ucx *ucx, struct wf_import *import, struct uc
                                 .remote = remote,
                                 .ucx = ucx,
                                 .tag = ++ucx->reader.next_tag,
+                                .again_ns = UCX_ASK_AGAIN_NS,
                                 .until_ns = wf_loop_now_ns(ucx->loop) + UCX_REGISTER_NS,
                                 .deadline = {.fire = deadline_passed, .name = "ucx import"},
                                 .again = {.fire = ask_again, .name = "ucx import, again"}};

@@ -45,7 +45,8 @@ enum {
 #define UCX_BARRIER_NS UINT64_C(500000000)
 #define UCX_IMPORT_NS UINT64_C(10000000000)    /* of a source's silence */
 #define UCX_REGISTER_NS UINT64_C(300000000000) /* that a source may take to register a region */
-#define UCX_ASK_AGAIN_NS UINT64_C(20000000)
+#define UCX_ASK_AGAIN_NS UINT64_C(20000000)    /* at first; then each time twice as much ... */
+#define UCX_ASK_SELDOM_NS UINT64_C(500000000)  /* ... up to about this */
 #define UCX_SEND_SLACK_NS UINT64_C(1000000000) /* of a send after its reader gave up */
 #define UCX_WITHDRAW_NS UINT64_C(200000000)    /* that a withdrawal waits for readers to let go */
 
@@ -122,7 +123,7 @@ struct ucx_import {
     struct ucx_peer *peer;
     struct ucx_remote *remote;       /* to be given */
     struct wf_timer deadline, again; /* again: the source was not ready */
-    uint64_t until_ns;               /* that it may say so */
+    uint64_t until_ns, again_ns;     /* until: that it may say so */
     struct ucx *ucx;
     uint64_t tag;
     bool asked;
