@@ -75,7 +75,7 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
     F(U64, total_ns, UINT64_MAX) F(U64, pause_ns, UINT64_MAX)                                \
     F(U64, digest_mismatches, UINT64_MAX) F(U64, engines, WF_ENGINES_MAX)                    \
     F(U64, source, WF_SOURCE_STORE) F(U64, replicas_checked, WF_RANKS_MAX)                   \
-    F(U64, replicas_different, WF_RANKS_MAX)
+    F(U64, replicas_different, WF_RANKS_MAX) F(CULPRIT, other, 0) /* as in round_report */
 /* "WHO waits for WHOM TO, SINCE of LIMIT"; side 2: nobody in particular; limit 0: none. */
 #define WF_FIELDS_status_wait(F)                                                              \
     F(TEXT, who, 96) F(U64, side, 2) F(U64, rank, WF_RANKS_MAX) F(U64, engine, WF_ENGINES_MAX) \
@@ -234,7 +234,8 @@ enum { WF_STATUS_ROUNDS = 64, WF_STATUS_WAITS = 256 };
     F(LIST, transports, transport, 16) F(LIST, engines, unit, WF_ENGINES_MAX)                  \
     F(U64, source, WF_SOURCE_STORE) /* as in OPEN */                                           \
     F(U64, replicas_checked, WF_RANKS_MAX) /* ranks whose copies were compared */              \
-    F(U64, replicas_different, WF_RANKS_MAX) /* of which these hold other bytes than most */
+    F(U64, replicas_different, WF_RANKS_MAX) /* of which these hold other bytes than most */      \
+    F(CULPRIT, other, 0) /* `culprit` is one of two copies that differ, and it may be this one */
 /* To observers: one line of what is going on now (progress). */
 #define WF_FIELDS_progress(F)                                                           \
     F(TEXT, phase, 32) F(KEY, round, 0) F(U64, done, UINT64_MAX) F(U64, of, UINT64_MAX) \

@@ -152,7 +152,7 @@ struct wf_server_round {
     uint64_t resumed_ns;                 /* all serve again; 0: not yet */
     struct wf_frame_round_report report; /* lists: engines and transports below */
     struct wf_el_transport transports[16];
-    struct wf_culprit culprit;
+    struct wf_culprit culprit, other; /* as in its report */
 };
 
 /* What the train side was told last. */

@@ -256,6 +256,7 @@ static void finish(struct wf_meta_server *server, const struct wf_culprit *why)
     wf_version_format(r->key.version, version);
     wf_log(wf_loop_log(server->loop), WF_LOG_ERROR, "version %s: %s", version, text);
     server->round.culprit = *why; /* it matters more than who was lost meanwhile */
+    server->round.other = (struct wf_culprit){0};
 }
 
 /* A rank that has something twice, and not alike. */
@@ -302,17 +303,24 @@ static void name(struct wf_meta_server *server)
 {
     struct wf_server_replicas *r = &server->replicas;
     const char *object = r->pair[1].object[0] != '\0' ? r->pair[1].object : r->pair[0].object;
-    char other[WF_CULPRIT_TEXT], agree[64];
-    struct wf_culprit why;
-    wf_server_rank_text(r->pair[0].rank, other, sizeof other);
+    bool known = 2 * r->alike > r->holders;
+    char agree[64];
+    struct wf_culprit why[2];
     snprintf(agree, sizeof agree, "; %" PRIu32 " of the %" PRIu32 " ranks that hold it are alike",
              r->alike, r->holders);
-    wf_server_blame(r->pair[1].rank, &why, "holds other bytes of %.190s%s than %.90s%s",
-                    object[0] != '\0' ? object : "what both hold alike",
-                    object[0] != '\0' ? "," : "", other,
-                    2 * r->alike > r->holders ? agree : "; which of them is wrong is not known");
-    snprintf(why.object, sizeof why.object, "%s", object);
-    finish(server, &why);
+    for (int i = 0; i < 2; i++) {
+        char other[WF_CULPRIT_TEXT];
+        wf_server_rank_text(r->pair[1 - i].rank, other, sizeof other);
+        wf_server_blame(r->pair[i].rank, &why[i], "holds other bytes of %.190s%s than %.90s%s",
+                        object[0] != '\0' ? object : "what both hold alike",
+                        object[0] != '\0' ? "," : "", other,
+                        known ? agree : "; which of them is wrong is not known");
+        snprintf(why[i].object, sizeof why[i].object, "%s", object);
+    }
+    finish(server, &why[1]);
+    if (!known) {
+        server->round.other = why[0];
+    }
 }
 
 /* In which element is not known. */

@@ -189,6 +189,7 @@ void wf_server_report_round(struct wf_meta_server *server, bool committed)
     uint64_t now = wf_server_now(server);
     report->state = committed ? WF_REPORT_COMMITTED : WF_REPORT_ABORTED;
     report->culprit = round->culprit;
+    report->other = round->other;
     report->decide_ns = round->flip_sent_ns > 0 ? round->flip_sent_ns - round->last_vote_ns : 0;
     report->opened_ns = now - round->opened_ns;
     report->total_ns = (round->resumed_ns > 0 ? round->resumed_ns : now) - round->opened_ns;

@@ -16,6 +16,7 @@ static void describe_round(const struct wf_server_round *round,
                                        .fill = round->fill,
                                        .state = r->state,
                                        .culprit = r->culprit,
+                                       .other = r->other,
                                        .opened_ns = round->opened_ns,
                                        .bytes = r->bytes,
                                        .grant_ns = r->grant_ns,
@@ -196,6 +197,7 @@ static void list_rounds(const struct wf_meta_server *server, struct wf_frame_sta
         struct wf_frame_round_report report = server->round.report;
         report.state = WF_REPORT_RUNNING;
         report.culprit = server->round.culprit;
+        report.other = server->round.other;
         report.total_ns = now - server->round.opened_ns;
         describe_round(&server->round, &report, 0, &status->rounds[status->rounds_count++]);
     }

@@ -235,6 +235,24 @@ static const struct row {
      ""},
 };
 
+/* Where it is not known which of two is wrong, the other one is named too, by the same sentence. */
+static void check_other(const struct wf_frame_round_report *report, const struct row *row)
+{
+    bool both = strstr(row->words, "not known") != NULL;
+    char text[WF_CULPRIT_TEXT];
+    wf_culprit_format(&report->other, text);
+    cr_expect_eq(wf_culprit_is_none(&report->other), !both, "%s: %s", row->name, text);
+    if (both) {
+        cr_expect_neq(report->other.rank, report->culprit.rank, "%s", row->name);
+        char than[128];
+        snprintf(than, sizeof than, "holds other bytes of " OBJECT ", than infer rank %u ",
+                 row->culprit);
+        cr_expect_not_null(strstr(text, than), "%s: %s", row->name, text);
+        cr_expect_not_null(strstr(text, row->words), "%s: %s", row->name, text);
+        cr_expect_str_eq(report->other.object, OBJECT, "%s", row->name);
+    }
+}
+
 Test(meta_replicas, engines)
 {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -261,13 +279,29 @@ Test(meta_replicas, engines)
             cr_expect_eq(report->culprit.rank, row->culprit, "%s: %s", row->name, text);
             cr_expect_not_null(strstr(text, row->words), "%s: %s", row->name, text);
         }
+        check_other(report, row);
         struct wf_frame_status status;
         wf_meta_server_status(w.server, 0, &status);
         cr_expect_eq(status.replicas_different, row->different, "%s", row->name);
+        cr_expect_eq(status.rounds[status.rounds_count - 1].other.rank, report->other.rank);
+        cr_expect_str_eq(status.rounds[status.rounds_count - 1].other.reason, report->other.reason);
         wf_meta_server_status_fini(&status);
         world_close(&w);
     }
     start(1);
+}
+
+/* What a train rank is asked is of the round that it heard of last. */
+static void check_requests(const struct puppet *train)
+{
+    const struct wf_round_key *round = NULL;
+    for (uint32_t f = 0; f < train->frame_count; f++) {
+        const struct wf_frame *frame = &train->frames[f];
+        round = frame->type == WF_FRAME_open ? &frame->open.round : round;
+        cr_expect(frame->type != WF_FRAME_replicas_request ||
+                      (round != NULL && wf_round_key_equal(&frame->replicas_request.round, round)),
+                  "frame %u asks of another round", f);
+    }
 }
 
 /* Nothing is decided before the train side has answered, and nothing where it does not agree. */
@@ -297,6 +331,7 @@ Test(meta_replicas, trainers)
         answer_all(twice); /* what was asked again of the attempt before too */
         world_run(&w, PUPPET_MS);
     }
+    check_requests(world_train(&w));
     abort = puppet_expect(world_infer(&w, 0), WF_FRAME_abort);
     cr_expect_not_null(strstr(abort->abort.culprit.reason, "holds two copies that differ"), "%s",
                        abort->abort.culprit.reason);

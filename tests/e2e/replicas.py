@@ -51,7 +51,8 @@ def case_trainers():
                                            train_extra=extra, **dp)
             version = found(report, "train", 6, "model.layers.2.mlp.down_proj.weight, element 4996,",
                             "in decoder.layers.0.mlp.linear_fc2.weight", "than train rank 4 ", "not known")
-            check(status == 1 and version and version["replicas_different"] == 1, f"{name}: both ranks are named", text[-2000:])
+            check(status == 1 and version and version["replicas_different"] == 1 and
+                  [who["rank"] for who in version["culprits"]] == [6, 4], f"{name}: both ranks are named", text[-2000:])
             check(states(report) == ["committed", "aborted", "aborted"] and
                   all(v["elements_wrong"] == 0 for v in report["versions"]), f"{name}: nothing of it was served", text[-2000:])
             check("result   NOT OK" in text, f"{name}: the run is not ok", text[-500:])

@@ -72,6 +72,20 @@ static struct json_object *culprit_json(const struct wf_culprit *culprit)
     return object;
 }
 
+/* One, or of copies that differ both, where nobody knows which is wrong. */
+static struct json_object *culprits_json(const struct wf_frame_round_report *frame)
+{
+    const struct wf_culprit *all[] = {&frame->culprit, &frame->other};
+    struct json_object *list = json_object_new_array();
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        struct json_object *one = culprit_json(all[i]);
+        if (one != NULL) {
+            json_object_array_add(list, one);
+        }
+    }
+    return list;
+}
+
 static void put_limit(struct json_object *to, const struct wf_report_round *round)
 {
     bool committed = round->frame.state == WF_REPORT_COMMITTED;
@@ -182,6 +196,7 @@ static struct json_object *round_json(const struct wf_report *report,
     json_object_object_add(object, "culprit", culprit_json(&frame->culprit));
     const char *newer = frame->culprit.side == WF_CULPRIT_NOBODY ? frame->culprit.object : NULL;
     json_object_object_add(object, "dropped_for", newer ? json_object_new_string(newer) : NULL);
+    json_object_object_add(object, "culprits", culprits_json(frame));
     if (frame->fill) {
         char source[WF_SOURCE_TEXT];
         wf_source_format(frame->source, source);

@@ -141,6 +141,20 @@ static struct json_object *culprit_object(const struct wf_culprit *culprit)
     return o;
 }
 
+/* One, or of copies that differ both, where nobody knows which is wrong. */
+static struct json_object *culprits_list(const struct wf_el_status_round *round)
+{
+    const struct wf_culprit *all[] = {&round->culprit, &round->other};
+    struct json_object *list = json_object_new_array();
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        struct json_object *one = culprit_object(all[i]);
+        if (one != NULL) {
+            json_object_array_add(list, one);
+        }
+    }
+    return list;
+}
+
 static struct json_object *round_object(const struct wf_el_status_round *round)
 {
     struct json_object *o = json_object_new_object(), *seconds = json_object_new_object();
@@ -155,6 +169,7 @@ static struct json_object *round_object(const struct wf_el_status_round *round)
     put(o, "culprit", culprit_object(&round->culprit));
     bool dropped = round->culprit.side == WF_CULPRIT_NOBODY;
     put(o, "dropped_for", dropped ? json_object_new_string(round->culprit.object) : NULL);
+    put(o, "culprits", culprits_list(round));
     put_seconds(o, "opened_seconds_ago", round->opened_ns);
     put_number(o, "bytes", round->bytes);
     put_seconds(seconds, "grant", round->grant_ns);
