@@ -11,6 +11,7 @@
 #include "models/expr.h"
 #include "models/manifest_set.h"
 #include "models/variant.h"
+#include "runtime/pages.h"
 
 #define EXPERT_MARK "{expert}"
 #define LAYERS_MARK "{layers}"
@@ -475,9 +476,9 @@ static enum wf_status build(struct builder *b, struct wf_error *error)
         return status;
     }
     size_t entries = model->family->row_count * ((size_t)memory->places + 1);
-    memory->names = malloc(b->text_bytes + 1);
+    memory->names = wf_pages_alloc(b->text_bytes + 1);
     memory->entries = malloc(entries * sizeof *memory->entries);
-    model->params = malloc((b->params + 1) * sizeof *model->params);
+    model->params = wf_pages_alloc((b->params + 1) * sizeof *model->params);
     b->hashes = malloc((b->params + 1) * sizeof *b->hashes);
     if (!b->hashes || !memory->names || !memory->entries || !model->params) {
         return wf_error_set(error, WF_NO_MEMORY, "no memory for an inventory");

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "models/config_private.h"
+#include "runtime/pages.h"
 
 enum { PREFETCH_AHEAD = 16, SLOTS_MIN = 16 };
 #define TO_NUL SIZE_MAX
@@ -39,7 +40,7 @@ enum wf_status wf_model_index(struct wf_model *model, const uint64_t *hashes,
         count *= 2;
     }
     free(memory->slots);
-    memory->slots = malloc(count * sizeof *memory->slots);
+    memory->slots = wf_pages_alloc(count * sizeof *memory->slots);
     if (!memory->slots) {
         return wf_error_set(error, WF_NO_MEMORY, "no memory for an inventory");
     }
