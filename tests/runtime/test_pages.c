@@ -20,8 +20,3 @@ Test(pages, small_and_large_are_filled_and_freed)
         free(memory);
     }
 }
-
-Test(pages, what_is_too_large_is_refused)
-{
-    cr_expect_null(wf_pages_alloc(SIZE_MAX / 2));
-}
