@@ -155,6 +155,13 @@ static enum wf_status check_plan(const struct wf_model *model, struct wf_error *
     return WF_OK;
 }
 
+/* What each of `parts` ranks has of `size` by torch's chunk rule can be divided over `ranks`. */
+static bool divides(uint64_t size, uint64_t parts, uint64_t ranks)
+{
+    uint64_t chunk = (size + parts - 1) / parts, last = chunk ? size % chunk : 0;
+    return last % ranks == 0 && (chunk % ranks == 0 || size < chunk);
+}
+
 /* FSDP shards dimension 1 in equal shares only, what tensor parallelism left of it included. */
 static enum wf_status check_columns(const struct wf_model *model, const struct wf_recipe *recipe,
                                     struct wf_error *error)
@@ -171,13 +178,13 @@ static enum wf_status check_columns(const struct wf_model *model, const struct w
         /* Of fused experts dimension 1 is that of each one's rows, gate and up together. */
         bool pair = strcmp(role, "expert_gate") == 0 || strcmp(role, "expert_up") == 0;
         uint64_t size = expert ? param->shape[0] * (pair ? 2 : 1) : param->shape[1];
-        uint64_t ranks = (uint64_t)recipe->dp * (in_tp ? recipe->tp : 1);
-        if (size % ranks != 0) {
+        uint32_t parts = in_tp ? recipe->tp : 1;
+        if (!divides(size, parts, recipe->dp)) {
             return wf_error_set(error, WF_INVALID,
                                 "shard=1: %s has %" PRIu64 " in dimension 1, which cannot be "
                                 "divided equally over %" PRIu64 " ranks; FSDP shards unevenly on "
                                 "dimension 0 only",
-                                param->name, size, ranks);
+                                param->name, size, (uint64_t)recipe->dp * parts);
         }
     }
     return WF_OK;

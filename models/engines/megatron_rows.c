@@ -130,11 +130,14 @@ const struct wf_engine_row wf_megatron_rows[WF_MEGATRON_ROWS] = {
     COLUMNS(MLP "linear_fc2.weight", "down", NULL),
     WHOLE(MLP "linear_fc2.bias", "down_bias", NULL),
 
-    /* experts; the correction is a buffer that only the decoder keeps in f32 */
+    /* experts; the correction is a buffer that is kept in f32, by mbridge's get_model
+     * (core/util.py) in the decoder only, by Megatron-Bridge's and Megatron's own everywhere */
     WHOLE(MLP "router.weight", "router", NULL),
     WHOLE(MLP "router.bias", "router_bias", NULL),
-    ROW(MLP "router.expert_bias", "router_correction", "!mtp", NULL, NULL, .dtype = "f32"),
-    ROW(MLP "router.expert_bias", "router_correction", "mtp", NULL, NULL, .dtype = "model"),
+    ROW(MLP "router.expert_bias", "router_correction", "!mtp || loader.bridge", NULL, NULL,
+        .dtype = "f32"),
+    ROW(MLP "router.expert_bias", "router_correction", "mtp && loader.mbridge", NULL, NULL,
+        .dtype = "model"),
     ROW(MLP "experts.linear_fc1.weight{slot}", "expert_gate expert_up", "experts.grouped",
         "etp_size", "0/etp", .pad = NULL),
     ROW(MLP "experts.linear_fc1.bias{slot}", "expert_gate_bias expert_up_bias",

@@ -121,6 +121,9 @@ Test(trainers, what_is_not_run_is_refused_by_name)
         {"vl", "fsdp:dp=2,flat=1", WF_UNSUPPORTED, "order of registration"},
         {"llama", "fsdp:dp=7,tp=3", WF_OK, ""},
         {"llama", "fsdp:dp=2,tp=2,shard=1", WF_OK, ""},
+        /* tensor parallelism may cut unevenly, FSDP not what is left */
+        {"llama", "fsdp:tp=5,shard=1", WF_OK, ""},
+        {"llama", "fsdp:dp=2,tp=5,shard=1", WF_INVALID, "unevenly on dimension 0 only"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct wf_model *model = model_of(rows[i].model);

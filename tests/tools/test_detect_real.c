@@ -26,17 +26,21 @@ static const struct row fsdp[] = {
     {"fsdp2-qwen3-dp2-tp2", DETECT_RIGHT},    {"fsdp2-qwen3-dp3", DETECT_RIGHT},
     {"fsdp2-qwen3-dp3-tp2", DETECT_RIGHT},    {"fsdp2-qwen3-dp4", DETECT_RIGHT},
     {"fsdp2-qwen3-shard1-dp2", DETECT_RIGHT}, {"fsdp2-qwen3moe-dp4", DETECT_RIGHT},
+    {"fsdp1-gemma3-tied-dp4", DETECT_RIGHT},  {"fsdp2-glm4moe-dp3", DETECT_RIGHT},
 };
 
 static const struct row megatron[] = {
+    {"megatron-bridge-dsv3-mtp1-tp1", DETECT_AMBIGUOUS},
     {"megatron-bridge-gemma3-tp2", DETECT_AMBIGUOUS},
     {"megatron-bridge-gptoss-tp2-ep2-etp1", DETECT_AMBIGUOUS},
     {"megatron-bridge-qwen3next-tp1", DETECT_RIGHT},
     {"megatron-bridge-qwen3next-tp2-ep2-etp1", DETECT_AMBIGUOUS},
     {"megatron-dsv3-mtp1-tp1", DETECT_AMBIGUOUS},
+    {"megatron-dsv3-pp2-layout-norm", DETECT_NOTHING}, /* no answer says final_norm */
     {"megatron-dsv3-tp1", DETECT_AMBIGUOUS},
     {"megatron-dsv3-tp2-ep2-etp1", DETECT_AMBIGUOUS},
     {"megatron-glm4moe-mtp1-pp2", DETECT_RIGHT},
+    {"megatron-glm4moe-pp2-no-mtp", DETECT_RIGHT},
     {"megatron-glm4moe-tp2-ep2-etp1", DETECT_RIGHT},
     {"megatron-llama-pp2-account", DETECT_AMBIGUOUS},
     {"megatron-llama-pp2-vpp2", DETECT_AMBIGUOUS},

@@ -326,6 +326,11 @@ static bool prove(struct detector *d, struct wf_guess *guess, const struct wf_wo
             if (fit == NULL) {
                 return true;
             }
+        } else if (fit->dtype[0] != '\0' && proof.dtype[0] == '\0' && format_spec(guess, spec)) {
+            /* Those before make the names and shapes, these the types too. */
+            memcpy(fit->spec, spec, sizeof fit->spec);
+            d->hashes[fit - d->out->fits] = proof.hash;
+            fit->dtype[0] = fit->also[0] = '\0';
         } else if (!known && format_spec(guess, spec)) {
             append(fit->also, sizeof fit->also, " ", "", spec);
         }

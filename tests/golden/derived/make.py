@@ -301,7 +301,8 @@ def recut(folder, base):
 
 
 def cut_one(folder, base, size):
-    """What one rank holds, cut over `size`; the vocabulary padded to a multiple of it."""
+    """What one rank holds, cut over `size`, the vocabulary padded to a multiple of it, of the other
+    bridge: its get_model keeps all routers' biases in f32."""
     case = json.loads((REAL / base / "case.json").read_text())
     case["parallel"].update(tp=size, etp=size)
     case["padded_vocab_multiple"], case["loader"] = size, "Megatron-Bridge"
@@ -309,7 +310,8 @@ def cut_one(folder, base, size):
     case["rank_coordinates"] = [dict(zero, tp=rank, etp=rank) for rank in range(size)]
     out = start(folder, case, base)
     for rank in range(size):
-        write_rank(out, rank, [(n, d, megatron_share(n, t, rank, size))
+        write_rank(out, rank, [(n, "float32" if n.endswith("router.expert_bias") else d,
+                                megatron_share(n, t, rank, size))
                                for n, d, t in read_rank(REAL / base / "rank_00.tsv")])
 
 
