@@ -90,7 +90,7 @@ static bool no_jobs(struct world *world)
     return inside(world)->source.jobs_out == 0;
 }
 
-Test(ucx_register, a_reader_waits_until_a_region_is_registered, .init = within_a_minute)
+Test(ucx_register, a_reader_waits_until_a_region_is_registered, .init = within_minutes)
 {
     struct slow slow;
     open_slow(&slow);
@@ -122,7 +122,7 @@ Test(ucx_register, a_reader_waits_until_a_region_is_registered, .init = within_a
     close_slow(&slow);
 }
 
-Test(ucx_register, a_region_is_withdrawn_while_it_is_being_registered, .init = within_a_minute)
+Test(ucx_register, a_region_is_withdrawn_while_it_is_being_registered, .init = within_minutes)
 {
     struct slow slow;
     open_slow(&slow);
@@ -135,7 +135,7 @@ Test(ucx_register, a_region_is_withdrawn_while_it_is_being_registered, .init = w
     close_slow(&slow);
 }
 
-Test(ucx_register, a_transport_is_closed_while_it_registers, .init = within_a_minute)
+Test(ucx_register, a_transport_is_closed_while_it_registers, .init = within_minutes)
 {
     struct slow slow;
     open_slow(&slow);
