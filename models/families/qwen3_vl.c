@@ -40,8 +40,9 @@ static const struct wf_family_row rows[] = {
     WF_ROWS_VISION,
 };
 
-/* The published files hold each expert transposed,, in form A [vLLM:
- * models/qwen3_vl_moe.py]. */
+/* The published files hold each expert transposed, in form A [vLLM: models/qwen3_vl_moe.py]. What
+ * form those of fp8 checkpoints have is the files' alone: engines hold the experts as they hold
+ * Qwen3-MoE's. */
 static const struct wf_engine_row hf_rows[] = {
     WF_ROW_TRANSPOSED("{experts}gate_up_proj", "expert_gate expert_up", NULL, NULL),
     WF_ROW_TRANSPOSED("{experts}down_proj", "expert_down", NULL, NULL),
@@ -52,7 +53,10 @@ static const struct wf_engine_alias vllm_aliases[] = {
 };
 
 static const struct wf_family_engine engines[] = {
-    {.engine = "hf", WF_ROWS_OF(hf_rows)},
+    {.engine = "hf",
+     WF_ROWS_OF(hf_rows),
+     .requires = "!fp8 || E == 0: which form the experts of a quantised checkpoint of this family "
+                 "have is not known"},
     WF_MEGATRON_INSIDE,
     {.engine = "vllm",
      WF_ALIASES_OF(vllm_aliases),
@@ -69,8 +73,7 @@ const struct wf_family wf_family_qwen3_vl = {
     .refused = WF_REFUSED_ALWAYS "|" WF_REFUSED_SHARED "|" WF_REFUSED_MTP "|" WF_REFUSED_USE_BIAS
                                  "|" WF_REFUSED_QKV_BIAS "|" WF_REFUSED_MLP_BIAS,
     WF_FAMILY_TABLES,
-    .requires = WF_REQUIRES_HEADS
-    "|" WF_REQUIRES_HEAD_DIM "|" WF_REQUIRES_FP8
-    "|E == 0 || I > 0: \"moe_intermediate_size\" is needed with experts|!fp8 || E == 0: which form "
-    "the experts of a quantised checkpoint of this family have is not known",
+    .requires =
+        WF_REQUIRES_HEADS "|" WF_REQUIRES_HEAD_DIM "|" WF_REQUIRES_FP8
+                          "|E == 0 || I > 0: \"moe_intermediate_size\" is needed with experts",
 };
