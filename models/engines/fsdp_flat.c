@@ -300,7 +300,8 @@ enum wf_status wf_fsdp_finish(const struct wf_model *model, const struct wf_reci
                               uint32_t rank, struct wf_layout *whole, struct wf_layout **layout_out,
                               struct wf_error *error)
 {
-    if (!recipe->own[WF_FSDP_FLAT]) {
+    /* One rank alone shards nothing (_init_utils.py makes it NO_SHARD) and keeps the shapes. */
+    if (!recipe->own[WF_FSDP_FLAT] || recipe->dp == 1) {
         *layout_out = whole;
         return WF_OK;
     }

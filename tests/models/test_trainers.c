@@ -112,7 +112,7 @@ Test(trainers, what_is_not_run_is_refused_by_name)
         {"sparse", "megatron:version=0.16", WF_UNSUPPORTED, "sparse attention"},
         {"sparse", "megatron:names=local,experts=sequential", WF_UNSUPPORTED, "sparse attention"},
         {"ling25", "megatron:tp=4", WF_INVALID, "2 groups of its norm"},
-        {"ling25", "fsdp:flat=1", WF_UNSUPPORTED, "order of registration"},
+        {"ling25", "fsdp:dp=2,flat=1", WF_UNSUPPORTED, "order of registration"},
         {"qwen3_moe", "fsdp:tp=2", WF_UNSUPPORTED, "known for dense models only"},
         {"qwen3_moe", "fsdp:dp=2,shard=1", WF_OK, ""},
         {"qwen3_moe", "fsdp:dp=3,shard=1", WF_INVALID, "unevenly on dimension 0 only"},
@@ -270,6 +270,9 @@ static const struct {
     {"llama", "fsdp:dp=2,tp=2,shard=1", 3, "lm_head.weight", "32x8"},
     /* once, and under the head's name only as an alias */
     {"tied", "fsdp:dp=2,tp=2", 3, "model.embed_tokens.weight", "16x16"},
+    /* FSDP1 on one rank shards nothing */
+    {"tied", "fsdp:flat=1", 0, "model.embed_tokens.weight", "64x16"},
+    {"tied", "fsdp:dp=2,flat=1", 0, "model.embed_tokens.weight", "520"},
     {"tied", "fsdp:dp=2,tp=2,shard=1", 3, "lm_head.weight", "32x8"},
 };
 
@@ -327,7 +330,7 @@ Test(trainers, flat_parameters_stand_in_order_of_registration)
         struct wf_recipe recipe;
         struct wf_layout *layout = NULL;
         struct wf_error error = {0};
-        cr_assert_eq(wf_recipe_parse("fsdp:flat=1,dp=1", model, &recipe, &error), WF_OK, "%s: %s",
+        cr_assert_eq(wf_recipe_parse("fsdp:flat=1,dp=2", model, &recipe, &error), WF_OK, "%s: %s",
                      rows[i].model, error.text);
         cr_assert_eq(wf_layout_derive(model, &recipe, 0, &layout, &error), WF_OK, "%s", error.text);
         const char *expected = rows[i].order;
