@@ -11,6 +11,14 @@
  * still, as WF_PIECE_MADE: places that no op writes. Which blocks these are follows from the
  * layouts of all sources, so that everybody derives the same planned layouts, as all others.
  *
+ * All assembled tensors of a target are there at once, from a round's first read until their codes
+ * are made: in bf16 twice the bytes of the codes that have no source, in f32 four times, and of
+ * experts each slot's. The most is a fill of an engine in fp8 from a replica or a folder in bf16:
+ * twice its quantised weights. It is not less, because a round's digests are of what was written
+ * and are compared when all of it was: to take the room of one matrix for the next would need
+ * verdicts in between. Whoever has a limit states it (wf_rank_options.staging_bytes_max: staging
+ * and this together), and a round that needs more is refused with both numbers.
+ *
  * Pure; both objects are read-only after they were made; items may run on any thread, each once,
  * side by side.
  */
