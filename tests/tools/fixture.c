@@ -39,6 +39,7 @@ static void read_case(struct fixture *fixture)
     fixture->tp = (uint32_t)tp;
     fixture->pp = (uint32_t)pp;
     fixture->vision_whole = strstr(fixture->folder, "-visiondata") != NULL;
+    fixture->round_robin = strstr(fixture->folder, "-roundrobin") != NULL;
     fixture->sglang = strstr(fixture->folder, "/sglang-") != NULL;
     fixture->ep = 1;
     for (const char *ep = fixture->folder; (ep = strstr(ep, "ep")) != NULL; ep += 2) {

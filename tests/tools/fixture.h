@@ -30,7 +30,7 @@ struct fixture {
     struct wf_model *model;
     uint32_t tp, pp, ep;
     bool sglang;
-    bool vision_whole, shared_apart;
+    bool vision_whole, shared_apart, round_robin;
     struct fixture_source sources[1024]; /* by the fixture's numbers */
 };
 

@@ -113,6 +113,7 @@ struct wf_verify_place live_place(const struct fixture *fixture, uint32_t rank)
                                     .pp_rank = rank / fixture->tp,
                                     .ep = fixture->ep,
                                     .ep_rank = fixture->ep > 1 ? rank % fixture->tp : 0,
+                                    .round_robin = fixture->round_robin,
                                     .vision_whole = fixture->vision_whole,
                                     .shared = fixture->shared_apart ? WF_VERIFY_SHARED_SEPARATE
                                                                     : WF_VERIFY_SHARED_AUTO,

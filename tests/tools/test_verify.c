@@ -20,6 +20,8 @@ static const char *const cases[] = {
     "vllm-qwen3moe-tp4",
     "vllm-qwen3next-tp2",
     "vllm-deepseekv3-tp2",
+    "vllm-deepseekv3-tp2ep2-roundrobin",
+    "vllm-qwen3moe-ep4-uneven",
     "vllm-glm4moe-tp4",
     "sglang-qwen3-tp2",
     "sglang-qwen3moe-tp4",

@@ -2,9 +2,11 @@
  *
  * Sources of the rules (vLLM 0.33.0, SGLang 0.5.23 where it is not alike): layers/fused_moe (w13:
  * gate, then up; an expert's rows and columns over the TP ranks without expert parallelism, else
- * contiguous whole experts); models/mixtral.py (other names); models/gpt_oss.py (rows of gate and
- * of up in turn; biases, of which only the first of the ranks that share an expert has the one
- * behind the second matrix, since what they compute is summed).
+ * whole experts, expert_map_manager.py: contiguous, the first ranks having one more where they do
+ * not divide; in turns where that was asked for and the model has expert groups and no spare slot);
+ * models/mixtral.py (other names); models/gpt_oss.py (rows of gate and of up in turn; biases, of
+ * which only the first of the ranks that share an expert has the one behind the second matrix,
+ * since what they compute is summed).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,14 +15,16 @@
 
 #include "tools/check/expect.h"
 
+#define SHARED UINT64_MAX /* the slot behind those of routed experts */
+
 enum matrix { GATE, UP, DOWN, MATRICES };
 
 /* Of a layer: the checkpoint's names of experts, and what is put into which live tensor. */
 struct experts {
-    const char *dir;              /* of the checkpoint */
-    const char *names[MATRICES];  /* of a matrix */
-    uint64_t slots, first, count; /* of all ranks; the first here, and how many */
-    bool fused;                   /* one more slot behind them has the shared expert */
+    const char *dir;                    /* of the checkpoint */
+    const char *names[MATRICES];        /* of a matrix */
+    uint64_t slots, first, step, count; /* of all ranks; the first here, to the next, how many */
+    bool fused;                         /* one more slot behind them has the shared expert */
 };
 
 /* [SGLang: determine_num_fused_shared_experts] of classes that can, one shared expert, where
@@ -43,8 +47,16 @@ static struct experts experts_of(struct wf_expect_builder *b, const char *layer)
         of = (struct experts){.dir = "block_sparse_moe.", .names = {"w1", "w3", "w2"}};
     }
     of.slots = b->place.slots > 0 ? b->place.slots : wf_model_size(b->model, "E");
-    of.count = of.slots / (b->place.ep > 0 ? b->place.ep : 1);
-    of.first = b->place.ep_rank * of.count;
+    uint64_t ranks = b->place.ep > 0 ? b->place.ep : 1, at = b->place.ep_rank;
+    uint64_t rest = of.slots % ranks;
+    of.count = of.slots / ranks + (at < rest);
+    of.first = at * (of.slots / ranks) + (at < rest ? at : rest);
+    of.step = 1;
+    if (b->place.round_robin && ranks > 1 && wf_model_size(b->model, "n_group") > 1 &&
+        of.slots == wf_model_size(b->model, "E")) {
+        of.first = at;
+        of.step = ranks;
+    }
     of.fused = is_fused(b, layer);
     return of;
 }
@@ -57,6 +69,11 @@ static enum wf_status add_tensor(struct wf_expect_builder *b, const char *layer,
     snprintf(name, sizeof name, "%sexperts.%s%s", of->dir, b->place.sglang ? "" : "routed_experts.",
              leaf);
     return wf_expect_add(b, layer, name, columns, tensor_out);
+}
+
+static uint64_t slot_here(const struct experts *of, uint64_t i)
+{
+    return i < of->count ? of->first + i * of->step : SHARED;
 }
 
 /* Which expert a slot of the layer holds. */
@@ -72,9 +89,10 @@ static enum wf_status need_matrix(struct wf_expect_builder *b, const char *layer
                                   const char *what, uint32_t *param_out)
 {
     char name[WF_NAME_MAX];
-    snprintf(name, sizeof name, "%sexperts.%" PRIu64 ".%s.%s", of->dir,
-             expert_of(b, of->slots, slot), of->names[matrix], what);
-    if (slot >= of->first + of->count) { /* the one behind */
+    if (slot != SHARED) {
+        snprintf(name, sizeof name, "%sexperts.%" PRIu64 ".%s.%s", of->dir,
+                 expert_of(b, of->slots, slot), of->names[matrix], what);
+    } else {
         snprintf(name, sizeof name, "%sshared_experts.%s.%s", of->dir, of->names[matrix], what);
     }
     return wf_expect_need(b, layer, name, param_out);
@@ -157,9 +175,9 @@ static enum wf_status add_experts(struct wf_expect_builder *b, const char *layer
         status = add_tensor(b, layer, of, "w2_weight", 0, &w2);
     }
     for (uint64_t i = 0; status == WF_OK && i < of->count + of->fused; i++) {
-        status = put_pair(b, layer, of, of->first + i, "weight", w13);
+        status = put_pair(b, layer, of, slot_here(of, i), "weight", w13);
         if (status == WF_OK) {
-            status = put_down(b, layer, of, of->first + i, w2);
+            status = put_down(b, layer, of, slot_here(of, i), w2);
         }
     }
     return status;
@@ -177,9 +195,9 @@ static enum wf_status add_biases(struct wf_expect_builder *b, const char *layer,
     }
     for (uint64_t i = 0; status == WF_OK && i < of->count; i++) {
         uint32_t param = 0;
-        status = put_pair(b, layer, of, of->first + i, "bias", w13);
+        status = put_pair(b, layer, of, slot_here(of, i), "bias", w13);
         if (status == WF_OK) {
-            status = need_matrix(b, layer, of, of->first + i, DOWN, "bias", &param);
+            status = need_matrix(b, layer, of, slot_here(of, i), DOWN, "bias", &param);
         }
         if (status == WF_OK && sums) {
             status = wf_expect_put(b, w2, param, 0, wf_expect_rows(b, param), 0);
@@ -219,10 +237,10 @@ enum wf_status wf_expect_moe(struct wf_expect_builder *b, const char *layer)
                                         "mlp.shared_expert_gate.weight"};
     static const char *const shared[] = {"mlp.shared_experts.", "mlp.shared_expert."};
     const struct experts of = experts_of(b, layer);
-    if (b->place.ep > 0 && of.slots % b->place.ep != 0) {
+    if (b->place.sglang && b->place.ep > 0 && of.slots % b->place.ep != 0) {
         return wf_error_set(b->error, WF_UNSUPPORTED,
-                            "the element check knows equal shares of experts only, not %" PRIu64
-                            " over %u",
+                            "the element check knows equal shares of experts of SGLang only, not "
+                            "%" PRIu64 " over %u",
                             of.slots, b->place.ep);
     }
     ask_for_all(b, layer, &of);

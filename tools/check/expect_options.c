@@ -22,6 +22,7 @@ static const char *const known[] = {
     "redundant",
     "vision",
     "shared_experts",
+    "strategy",
     "moe_backend=triton",
     "moe_backend=triton_kernel",
     "deep_gemm",

@@ -39,6 +39,7 @@ struct wf_verify_place {
     uint32_t ep, ep_rank; /* ranks over which experts are dealt out whole; 0 or 1: each is cut */
     bool sglang;          /* else vLLM */
     enum wf_verify_shared shared;
+    bool round_robin;     /* vLLM was told to deal experts out in turns, and not to balance them */
     bool vision_whole;    /* the vision tower is on every rank, not cut */
     enum wf_quant quant;  /* the rule by which matrices are quantised; NONE: they are not */
     uint32_t packed_rows; /* of a group in the stand-in's packed head; 0: there is none */

@@ -12,6 +12,7 @@
 
 #include "models/engines/engine.h"
 #include "models/engines/sglang.h"
+#include "models/engines/vllm.h"
 #include "models/layout.h"
 #include "models/variant.h"
 #include "tools/files/checkpoint.h"
@@ -438,21 +439,27 @@ uint32_t wf_run_table_after(const struct wf_run_setup *setup, uint32_t group, ui
     return table;
 }
 
-/* Of all ranks of an engine; 0: it has no experts, or deals them out unequally. */
+/* Of all ranks of an engine; 0: it has no experts. */
 static uint32_t slots_of(const struct wf_run_setup *setup, const struct wf_recipe *recipe,
                          const struct wf_coordinates *at)
 {
-    uint32_t *slots = calloc(WF_SLOTS_MAX, sizeof *slots), count = 0;
+    uint32_t *slots = calloc(WF_SLOTS_MAX, sizeof *slots), all = 0;
+    uint32_t ranks = at->group[WF_GROUP_EP].size > 0 ? at->group[WF_GROUP_EP].size : 1;
     struct wf_recipe rule = *recipe;
     struct wf_error error;
     WF_ASSERT(slots != NULL);
     rule.placement = NULL;
-    if (recipe->engine->experts == NULL ||
-        recipe->engine->experts(setup->model, &rule, at, 0, slots, &count, &error) != WF_OK) {
-        count = 0;
+    for (uint32_t r = 0; r < ranks && recipe->engine->experts != NULL; r++) {
+        struct wf_coordinates other = *at;
+        uint32_t count = 0;
+        other.group[WF_GROUP_EP].rank = r;
+        if (recipe->engine->experts(setup->model, &rule, &other, 0, slots, &count, &error) ==
+            WF_OK) {
+            all += count;
+        }
     }
     free(slots);
-    return count * (at->group[WF_GROUP_EP].size > 0 ? at->group[WF_GROUP_EP].size : 1);
+    return all;
 }
 
 struct wf_verify_place wf_run_verify_place(const struct wf_run_setup *setup, uint32_t infer_rank,
@@ -466,20 +473,23 @@ struct wf_verify_place wf_run_verify_place(const struct wf_run_setup *setup, uin
     bool sglang = strcmp(recipe->engine->name, "sglang") == 0;
     bool quantised = variants && (recipe->engine->layout != NULL || /* its names say which are */
                                   wf_model_view(setup->model, recipe) == variants->quantised);
-    return (struct wf_verify_place){.recipe = recipe,
-                                    .less_one = setup->less_one,
-                                    .rank = place.group_rank,
-                                    .tp = recipe->tp,
-                                    .tp_rank = at.tp,
-                                    .pp = recipe->pp,
-                                    .pp_rank = at.pp,
-                                    .ep = at.group[WF_GROUP_EP].size,
-                                    .ep_rank = at.group[WF_GROUP_EP].rank,
-                                    .slots = slots_of(setup, recipe, &at),
-                                    .slot_experts = experts != NULL ? experts->experts : NULL,
-                                    .quant = quantised ? variants->rule : WF_QUANT_NONE,
-                                    .vision_whole = at.group[WF_GROUP_VISION].size <= 1,
-                                    .slot_layers = experts != NULL ? experts->layers : 0,
-                                    .shared = sglang ? recipe->own[WF_SGLANG_SHARED] : 0,
-                                    .sglang = sglang};
+    return (struct wf_verify_place){
+        .recipe = recipe,
+        .less_one = setup->less_one,
+        .rank = place.group_rank,
+        .tp = recipe->tp,
+        .tp_rank = at.tp,
+        .pp = recipe->pp,
+        .pp_rank = at.pp,
+        .ep = at.group[WF_GROUP_EP].size,
+        .ep_rank = at.group[WF_GROUP_EP].rank,
+        .slots = slots_of(setup, recipe, &at),
+        .slot_experts = experts != NULL ? experts->experts : NULL,
+        .quant = quantised ? variants->rule : WF_QUANT_NONE,
+        .round_robin = !sglang && recipe->own[WF_VLLM_STRATEGY] == WF_VLLM_ROUND_ROBIN &&
+                       recipe->own[WF_VLLM_EPLB] == 0,
+        .vision_whole = at.group[WF_GROUP_VISION].size <= 1,
+        .slot_layers = experts != NULL ? experts->layers : 0,
+        .shared = sglang ? recipe->own[WF_SGLANG_SHARED] : 0,
+        .sglang = sglang};
 }
