@@ -132,49 +132,48 @@ enum precedence { NOT_BINARY, OR, AND, COMPARISON, SUM, PRODUCT, UNARY };
 
 enum operation { ANY, ALL, LT, LE, GT, GE, EQ, NE, PLUS, MINUS, TIMES, EXACT, DOWN, UP, REST };
 
-struct operator
-{
+struct binary {
     enum precedence precedence;
     enum operation operation;
     unsigned len;
 };
 
 /* The operator that is next; NOT_BINARY if none is. */
-static struct operator next_operator(struct reader *r)
+static struct binary next_operator(struct reader *r)
 {
     skip_space(r);
     const char first = r->at < r->end ? *r->at : '\0';
     const char second = r->at + 1 < r->end ? r->at[1] : '\0';
     switch (first) {
     case '|':
-        return (struct operator){second == '|' ? OR : NOT_BINARY, ANY, 2};
+        return (struct binary){second == '|' ? OR : NOT_BINARY, ANY, 2};
     case '&':
-        return (struct operator){second == '&' ? AND : NOT_BINARY, ALL, 2};
+        return (struct binary){second == '&' ? AND : NOT_BINARY, ALL, 2};
     case '<':
-        return second == '=' ? (struct operator){COMPARISON, LE, 2}
-                             : (struct operator){COMPARISON, LT, 1};
+        return second == '=' ? (struct binary){COMPARISON, LE, 2}
+                             : (struct binary){COMPARISON, LT, 1};
     case '>':
-        return second == '=' ? (struct operator){COMPARISON, GE, 2}
-                             : (struct operator){COMPARISON, GT, 1};
+        return second == '=' ? (struct binary){COMPARISON, GE, 2}
+                             : (struct binary){COMPARISON, GT, 1};
     case '=':
-        return (struct operator){second == '=' ? COMPARISON : NOT_BINARY, EQ, 2};
+        return (struct binary){second == '=' ? COMPARISON : NOT_BINARY, EQ, 2};
     case '!':
-        return (struct operator){second == '=' ? COMPARISON : NOT_BINARY, NE, 2};
+        return (struct binary){second == '=' ? COMPARISON : NOT_BINARY, NE, 2};
     case '+':
-        return (struct operator){SUM, PLUS, 1};
+        return (struct binary){SUM, PLUS, 1};
     case '-':
-        return (struct operator){SUM, MINUS, 1};
+        return (struct binary){SUM, MINUS, 1};
     case '*':
-        return (struct operator){PRODUCT, TIMES, 1};
+        return (struct binary){PRODUCT, TIMES, 1};
     case '/':
-        return second == '/' ? (struct operator){PRODUCT, DOWN, 2}
-                             : (struct operator){PRODUCT, EXACT, 1};
+        return second == '/' ? (struct binary){PRODUCT, DOWN, 2}
+                             : (struct binary){PRODUCT, EXACT, 1};
     case '%':
-        return (struct operator){PRODUCT, REST, 1};
+        return (struct binary){PRODUCT, REST, 1};
     case '^':
-        return (struct operator){PRODUCT, UP, 1};
+        return (struct binary){PRODUCT, UP, 1};
     default:
-        return (struct operator){NOT_BINARY, ANY, 0};
+        return (struct binary){NOT_BINARY, ANY, 0};
     }
 }
 
@@ -246,7 +245,7 @@ static uint64_t read_binary(struct reader *r, enum precedence lowest, bool live)
     enum precedence highest = PRODUCT;
     uint64_t value = read_unary(r, live);
     while (r->status == WF_OK) {
-        struct operator next = next_operator(r);
+        struct binary next = next_operator(r);
         if (next.precedence < lowest || next.precedence > highest) {
             break;
         }

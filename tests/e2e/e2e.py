@@ -24,6 +24,9 @@ from held import Held
 from slow import DEADLINE, PATIENT, SLOW, brief, wait_present
 
 WEFT = os.path.abspath(sys.argv[1])
+# Tests run side by side and their jobs have the same names: tokens, notes of servers and journals lie apart.
+CACHE = tempfile.TemporaryDirectory(prefix="weft-e2e-cache-")
+os.environ["WEFT_CACHE"] = CACHE.name
 MODELS = os.path.abspath("tests/golden/models")
 QWEN = os.path.join(MODELS, "tiny-qwen3.json")
 LLAMA = os.path.join(MODELS, "tiny-llama.json")
