@@ -122,10 +122,18 @@ static enum wf_status chunks(const struct wf_model *model, const struct wf_recip
     divide_layers(layers, stages, counts);
     enum wf_status status =
         recipe->layout[0] ? read_partition(recipe->layout, layers, stages, counts, error) : WF_OK;
-    struct wf_chunk chunk = {.embedding = pp == 0, .head = pp == stages - 1, .others = true};
+    struct wf_chunk chunk = {.embedding = pp == 0, .head = pp == stages - 1, .others = pp == 0};
     for (uint32_t stage = 0; stage <= pp && status == WF_OK; stage++) {
         chunk.first_layer += chunk.layer_count;
         chunk.layer_count = counts[stage];
+    }
+    uint64_t deep = wf_model_size(model, "vd");
+    if (status == WF_OK && stages > 1 && counts[0] < deep) {
+        status = wf_error_set(error, WF_INVALID,
+                              "pp=%" PRIu32 ": the first of them has %" PRIu32 " layers, and those "
+                              "that deepstack_visual_indexes feeds are %" PRIu64
+                              "; vLLM refuses a stage behind the first that has one",
+                              stages, counts[0], deep);
     }
     chunks_out[0] = chunk;
     *count_out = 1;
@@ -134,13 +142,25 @@ static enum wf_status chunks(const struct wf_model *model, const struct wf_recip
 
 /* --- experts --------------------------------------------------------------------------------- */
 
+/* Classes that hand no word of EPLB to their experts take no notice of it: they have a slot for
+ * each expert whatever the options say. Their families have the size "no_eplb". */
+static uint32_t redundant_slots(const struct wf_model *model, const struct wf_recipe *recipe)
+{
+    return wf_model_size(model, "no_eplb") ? 0 : recipe->own[WF_VLLM_REDUNDANT];
+}
+
+static bool balances(const struct wf_model *model, const struct wf_recipe *recipe)
+{
+    return !wf_model_size(model, "no_eplb") &&
+           (recipe->own[WF_VLLM_EPLB] != 0 || recipe->own[WF_VLLM_REDUNDANT] != 0);
+}
+
 /* round_robin silently becomes linear in a model without expert groups, with EPLB, and where tokens
  * go through an all-to-all (dp > 1 with the default backend). */
 static bool is_round_robin(const struct wf_model *model, const struct wf_recipe *recipe)
 {
     return recipe->own[WF_VLLM_STRATEGY] == WF_VLLM_ROUND_ROBIN && recipe->ep > 1 &&
-           wf_model_size(model, "n_group") > 1 && recipe->own[WF_VLLM_REDUNDANT] == 0 &&
-           recipe->own[WF_VLLM_EPLB] == 0 && recipe->dp == 1;
+           wf_model_size(model, "n_group") > 1 && !balances(model, recipe) && recipe->dp == 1;
 }
 
 /* Physical slots are dealt out contiguously, the first ranks having one more where they do not
@@ -151,7 +171,7 @@ static enum wf_status experts(const struct wf_model *model, const struct wf_reci
                               struct wf_error *error)
 {
     uint32_t logical = (uint32_t)wf_model_size(model, "E");
-    uint32_t slots = logical + recipe->own[WF_VLLM_REDUNDANT];
+    uint32_t slots = logical + redundant_slots(model, recipe);
     uint32_t size = at->group[WF_GROUP_EP].size, rank = at->group[WF_GROUP_EP].rank;
     const struct wf_placement *placement = recipe->placement;
     *count_out = 0;
@@ -252,17 +272,12 @@ static enum wf_status check_experts(const struct wf_model *model, const struct w
     if (count == 0) {
         return WF_OK;
     }
-    if (recipe->tp > count) {
-        return wf_error_set(error, WF_INVALID,
-                            "tp=%" PRIu32 " is more than the %" PRIu64 " experts: vLLM refuses it",
-                            recipe->tp, count);
-    }
-    if ((count + recipe->own[WF_VLLM_REDUNDANT]) % recipe->ep != 0 &&
-        recipe->own[WF_VLLM_REDUNDANT]) {
+    uint32_t redundant = redundant_slots(model, recipe);
+    if ((count + redundant) % recipe->ep != 0 && balances(model, recipe)) {
         return wf_error_set(error, WF_INVALID,
                             "%" PRIu64 " experts and %" PRIu32 " redundant ones cannot be dealt "
-                            "equally over ep=%" PRIu32,
-                            count, recipe->own[WF_VLLM_REDUNDANT], recipe->ep);
+                            "equally over ep=%" PRIu32 ", which EPLB needs",
+                            count, redundant, recipe->ep);
     }
     if (inside % ranks != 0) {
         return wf_error_set(error, WF_INVALID,
@@ -374,12 +389,6 @@ static enum wf_status check(const struct wf_model *model, const struct wf_recipe
                             "%" PRIu64 " key and %" PRIu64 " value heads of the delta nets cannot "
                             "be divided over tp=%" PRIu32,
                             nets, values, recipe->tp);
-    }
-    if (recipe->pp > 1 && wf_engine_find_param(model, "vision_patch")) {
-        return wf_error_set(error, WF_UNSUPPORTED,
-                            "pp=%" PRIu32 " with a vision tower: which stages hold the tower "
-                            "depends on vLLM's model runner, and no executed layout shows it",
-                            recipe->pp);
     }
     if (wf_engine_find_param(model, "indexer_k_scale")) {
         return wf_error_set(error, WF_UNSUPPORTED,

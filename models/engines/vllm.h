@@ -70,6 +70,14 @@ enum { WF_VLLM_GEMM_UNSAID, WF_VLLM_GEMM_OFF };
 /* Whole under sequence parallelism: group "shared" is one rank then. */
 #define WF_VLLM_SHARED WF_SERVING_SHARED(NULL)
 
+/* Qwen's blocks of experts want at least as many experts as tensor parallel ranks. */
+#define WF_VLLM_ENOUGH_EXPERTS \
+    "E == 0 || tp <= E: vLLM refuses more tensor parallel ranks than experts"
+
+/* Where the config asks for biases of the attention the checkpoint has one on o_proj too, which the
+ * loader drops without a word. */
+#define WF_VLLM_NO_O_BIAS "!attention_bias: vLLM's Qwen3 classes have no bias on o_proj"
+
 /* The router in the experts' runner; what it corrects with, where there is such a thing. */
 #define WF_VLLM_ROUTER_ALIAS                       \
     {                                              \

@@ -38,6 +38,17 @@
         .name = "{name}", .parts = parts_, .cuts = "1/tp" \
     }
 
+/* Of a vision tower: on the first stage. */
+#define TOWER_WHOLE(parts_)                                 \
+    {                                                       \
+        .name = "{name}", .parts = parts_, .when = "embeds" \
+    }
+#define TOWER_FUSED(name_, parts_)                                                 \
+    {                                                                              \
+        .name = name_, .parts = parts_, .when = "embeds", .groups = "vision_size", \
+        .cuts = "0/vision"                                                         \
+    }
+
 /* Experts: what the hook of the backend made of them, if it ran. */
 #define PLAIN "stage.load || moe_backend.triton"
 #define SWAPPED "stage.post && moe_backend.flashinfer_cutlass"
@@ -239,35 +250,28 @@ const struct wf_engine_row wf_vllm_rows[] = {
     WHOLE("gdn_norm"),
     COLUMNS("gdn_out|gdn_out_scale"),
 
-    /* Vision towers [models/qwen3_vl.py, siglip.py]; whole on every rank with vision=data. */
-    WHOLE("vision_patch|vision_patch_bias|vision_pos|vision_post_norm|vision_post_norm_bias"),
-    WHOLE("vision_norm1|vision_norm1_bias|vision_norm2|vision_norm2_bias"),
-    {.name = "{dir}qkv_proj.weight",
-     .parts = "vision_q vision_k vision_v",
-     .groups = "vision_size",
-     .cuts = "0/vision"},
-    {.name = "{dir}qkv_proj.bias",
-     .parts = "vision_q_bias vision_k_bias vision_v_bias",
-     .groups = "vision_size",
-     .cuts = "0/vision"},
-    {.name = "{name}",
-     .parts = WF_SERVING_VISION_QKV("vision_qkv"),
-     .groups = "vision_size",
-     .cuts = "0/vision"},
-    {.name = "{name}",
-     .parts = WF_SERVING_VISION_QKV("vision_qkv_bias"),
-     .groups = "vision_size",
-     .cuts = "0/vision"},
+    /* Vision towers [models/qwen3_vl.py, siglip.py]; whole on every rank with vision=data, and on
+     * the first stage alone [models/interfaces.py: _mark_tower_model, under Model Runner V2, which
+     * is what 0.33 takes by itself]. */
+    TOWER_WHOLE("vision_patch|vision_patch_bias|vision_pos|vision_post_norm|"
+                "vision_post_norm_bias"),
+    TOWER_WHOLE("vision_norm1|vision_norm1_bias|vision_norm2|vision_norm2_bias"),
+    TOWER_FUSED("{dir}qkv_proj.weight", "vision_q vision_k vision_v"),
+    TOWER_FUSED("{dir}qkv_proj.bias", "vision_q_bias vision_k_bias vision_v_bias"),
+    TOWER_FUSED("{name}", WF_SERVING_VISION_QKV("vision_qkv")),
+    TOWER_FUSED("{name}", WF_SERVING_VISION_QKV("vision_qkv_bias")),
     {.name = "{name}",
      .parts = "vision_proj|vision_fc2|merger_fc2|deepstack_fc2",
+     .when = "embeds",
      .cuts = "1/vision"},
-    WHOLE("vision_proj_bias|vision_fc2_bias|merger_fc2_bias|deepstack_fc2_bias"),
+    TOWER_WHOLE("vision_proj_bias|vision_fc2_bias|merger_fc2_bias|deepstack_fc2_bias"),
     {.name = "{name}",
      .parts = "vision_fc1|vision_fc1_bias|merger_fc1|merger_fc1_bias|deepstack_fc1|"
               "deepstack_fc1_bias",
+     .when = "embeds",
      .cuts = "0/vision"},
-    WHOLE("merger_norm|merger_norm_bias|deepstack_norm|deepstack_norm_bias"),
-    WHOLE("vision_projection|vision_projection_norm"),
+    TOWER_WHOLE("merger_norm|merger_norm_bias|deepstack_norm|deepstack_norm_bias"),
+    TOWER_WHOLE("vision_projection|vision_projection_norm"),
 };
 _Static_assert(COUNT(wf_vllm_rows) == WF_VLLM_ROWS, "count them in vllm.h");
 

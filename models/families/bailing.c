@@ -12,6 +12,7 @@ static const struct wf_family_size sizes[] = {
     WF_SIZE_TIED("0"),
     WF_SIZE_FLAG("qk_norm", "use_qk_norm", "1"),
     WF_SIZES_BAILING_MOE,
+    {"no_eplb", NULL, "1", NULL}, /* vLLM's class (engines/vllm.c) */
     WF_SIZES_FP8,
 };
 
@@ -39,8 +40,13 @@ static const struct wf_family_row rows[] = {
 /* Its class is no part of transformers: memory and files agree. */
 static const struct wf_engine_row memory_rows[] = {WF_ROWS_EXPERTS_APART};
 
+/* [vLLM: models/bailing_moe.py] Another router_dtype than fp32 is bf16, whatever it says. */
 static const struct wf_engine_row vllm_rows[] = {
-    {.name = "{name}", .parts = "router", .dtype = "f32: router_f32"},
+    {.name = "{name}",
+     .parts = "router",
+     .when = "!router_said || router_f32",
+     .dtype = "f32: router_f32"},
+    {.name = "{name}", .parts = "router", .when = "router_said && !router_f32", .dtype = "bf16"},
 };
 
 /* SGLang [models/bailing_moe.py]: the router in router_dtype, the head on every stage. */

@@ -26,6 +26,7 @@ static const struct wf_family_size sizes[] = {
     {"linear", NULL, "!full", NULL},
     {"mla", NULL, "full && latents", NULL},
     WF_SIZES_BAILING_MOE,
+    {"no_eplb", NULL, "1", NULL}, /* vLLM's class (engines/vllm.c) */
     WF_SIZES_FP8,
 };
 
@@ -58,9 +59,11 @@ static const struct wf_family_row rows[] = {
 /* Its class is no part of transformers: memory and files agree. */
 static const struct wf_engine_row memory_rows[] = {WF_ROWS_EXPERTS_APART};
 
-/* Ling 2.5 alone has a class [vLLM: models/bailing_moe_linear.py]; read, not executed. */
+/* Ling 2.5 alone has a class [vLLM: models/bailing_moe_linear.py]. Its router is f32 unless another
+ * router_dtype than fp32 is said. */
 static const struct wf_engine_row vllm_rows[] = {
-    {.name = "{name}", .parts = "router", .dtype = "f32"},
+    {.name = "{name}", .parts = "router", .when = "!router_said || router_f32", .dtype = "f32"},
+    {.name = "{name}", .parts = "router", .when = "router_said && !router_f32", .dtype = "bf16"},
     {.name = "{name}", .parts = "g_proj|g_norm", .cuts = "0/tp"},
     {.name = "{name}", .parts = "o|o_scale", .when = "!mla", .cuts = "1/tp"},
     {.name = "{dir}o_proj.weight", .parts = "o", .when = "mla", .cuts = "1/tp"},

@@ -11,9 +11,21 @@ static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("model."),
 
 static const struct wf_family_row rows[] = {WF_ROWS_DEEPSEEK("model.", "lm_head.weight")};
 
-/* V3.2's class builds its attention without the wrapper. */
+/* V3.2's class builds its attention without the wrapper, and keeps dense layers whole where tokens
+ * are dealt out over the ranks and there is one stage [vLLM: models/deepseek_v32/nvidia/model.py].
+ */
+#define WHOLE_MLP "ih > 0 && dp > 1 && tp > 1 && ep > 1 && pp == 1"
+#define MLP_ROWS(name_, parts_, groups_, cuts_)                                        \
+    {.name = name_, .parts = parts_, .when = WHOLE_MLP},                               \
+    {                                                                                  \
+        .name = name_, .parts = parts_, .when = "!(" WHOLE_MLP ")", .groups = groups_, \
+        .cuts = cuts_                                                                  \
+    }
 static const struct wf_engine_row vllm_rows[] = {
     WF_VLLM_SHARED,
+    MLP_ROWS("{dir}gate_up_proj.weight", "gate up", "tp_size", "0/tp"),
+    MLP_ROWS("{dir}gate_up_proj." WF_VLLM_SCALE, "gate_scale up_scale", "tp_size", "0/tp"),
+    MLP_ROWS("{name}", "down|down_scale", NULL, "1/tp"),
 };
 static const struct wf_engine_alias vllm_aliases[] = {
     WF_VLLM_ROUTER_ALIAS,

@@ -14,6 +14,7 @@ static const struct wf_family_size sizes[] = {
     {"E", "num_local_experts", NULL, NULL},
     {"I", "intermediate_size", NULL, NULL},
     {"moe", NULL, "1", NULL},
+    {"no_eplb", NULL, "1", NULL}, /* vLLM's class (engines/vllm.c) */
     {"mxfp4", "quantization_config.quant_method", "0", "mxfp4"},
     {"quantised", "quantization_config.quant_method", "0", "*"},
     {"packed", NULL, "quantised && !mxfp4", NULL},

@@ -124,30 +124,25 @@ static const struct wf_engine_row memory_rows[] = {
     "mm_projector.=>model.mm_projector. vision_tower.encoder.blocks.=>vision_tower.layers. " \
     "vision_tower.encoder.=>vision_tower. vision_tower.=>model.vision_tower."
 
-/* [vLLM: models/kimi_k25.py, vision.py: is_vit_use_data_parallel] Heads that do not divide leave
- * the tower whole. */
+/* [vLLM: models/kimi_k25.py, vision.py: is_vit_use_data_parallel] On the first stage; heads that do
+ * not divide leave the tower whole. */
+#define DIVIDES "embeds && vn % tp == 0"
 static const struct wf_engine_row vllm_rows[] = {
     WF_VLLM_SHARED,
-    WHOLE,
-    {.name = "{name}", .parts = CUT, .when = "vn % tp != 0"},
+    {.name = "{name}", .parts = "vision_pos|" MERGER, .when = "embeds"},
+    {.name = "{name}", .parts = CUT, .when = "embeds && vn % tp != 0"},
     {.name = "{name}",
      .parts = WF_SERVING_VISION_QKV("vision_qkv"),
-     .when = "vn % tp == 0",
+     .when = DIVIDES,
      .groups = "vision_size",
      .cuts = "0/vision"},
     {.name = "{name}",
      .parts = WF_SERVING_VISION_QKV("vision_qkv_bias"),
-     .when = "vn % tp == 0",
+     .when = DIVIDES,
      .groups = "vision_size",
      .cuts = "0/vision"},
-    {.name = "{name}",
-     .parts = "vision_proj|vision_fc2",
-     .when = "vn % tp == 0",
-     .cuts = "1/vision"},
-    {.name = "{name}",
-     .parts = "vision_fc1|vision_fc1_bias",
-     .when = "vn % tp == 0",
-     .cuts = "0/vision"},
+    {.name = "{name}", .parts = "vision_proj|vision_fc2", .when = DIVIDES, .cuts = "1/vision"},
+    {.name = "{name}", .parts = "vision_fc1|vision_fc1_bias", .when = DIVIDES, .cuts = "0/vision"},
 };
 /* [SGLang: models/kimi_k25.py, kimi_vl_moonvit.py: MLP2] Only the attention is cut. */
 static const struct wf_engine_row sglang_rows[] = {

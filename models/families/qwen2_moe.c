@@ -13,6 +13,7 @@ static const struct wf_family_size sizes[] = {
     WF_SIZE_FLAG("attention_bias", "qkv_bias", "1"),
     WF_SIZES_QWEN_MOE(NULL, NULL, ""),
     {"S", "shared_expert_intermediate_size", NULL, NULL},
+    {"no_eplb", NULL, "1", NULL}, /* vLLM's class (engines/vllm.c) */
     WF_SIZES_FP8,
 };
 
@@ -35,10 +36,21 @@ static const struct wf_family_row rows[] = {
     WF_ROW_HEAD("lm_head.weight"),
 };
 
+/* [vLLM: models/qwen2_moe.py] The class has biases on q, k and v whatever qkv_bias says: without
+ * them in the checkpoint nothing writes its own. */
 static const struct wf_engine_row vllm_rows[] = {
     WF_VLLM_EMBEDDING_EVERYWHERE,
     WF_VLLM_NORM_EVERYWHERE,
     WF_VLLM_HEAD_EVERYWHERE,
+    {.name = "{dir}qkv_proj.weight", .parts = "q k v", .groups = "tp_size", .cuts = "0/tp"},
+    {.name = "{dir}qkv_proj.bias",
+     .parts = "q k v",
+     .when = "!attention_bias",
+     .groups = "tp_size",
+     .cuts = "0/tp",
+     .shape = "rows",
+     .dtype = "model",
+     .kind = WF_ROW_KEEP},
 };
 static const struct wf_engine_alias vllm_aliases[] = {
     WF_VLLM_TIED_EVERYWHERE,
@@ -53,7 +65,11 @@ static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_HEAD_NEVER_TIE
 
 static const struct wf_family_engine engines[] = {
     {.engine = "memory", .order = WF_ROUTER_FIRST},
-    {.engine = "vllm", WF_ROWS_OF(vllm_rows), WF_ALIASES_OF(vllm_aliases)},
+    {.engine = "vllm",
+     .requires = WF_VLLM_ENOUGH_EXPERTS
+     "|nq * d == H: vLLM's class ignores head_dim and takes hidden_size / heads",
+     WF_ROWS_OF(vllm_rows),
+     WF_ALIASES_OF(vllm_aliases)},
     {.engine = "sglang",
      .requires = "nq * d == H: SGLang's class ignores head_dim and takes hidden_size / heads",
      WF_ROWS_OF(sglang_rows),

@@ -1,5 +1,6 @@
 /* qwen3.c - Qwen3 dense: norms on q and k, an explicit head size; also as block fp8. */
 #include "models/engines/sglang.h"
+#include "models/engines/vllm.h"
 #include "models/families/rows.h"
 
 /* Defaults of absent keys: transformers 5, models/qwen3/configuration_qwen3.py. */
@@ -32,7 +33,7 @@ static const struct wf_family_row rows[] = {
 };
 
 static const struct wf_family_engine engines[] = {
-    {.engine = "vllm", .requires = "!attention_bias: vLLM's Qwen3 classes have no bias on o_proj"},
+    {.engine = "vllm", .requires = WF_VLLM_NO_O_BIAS},
     {.engine = "sglang",
      .requires = "moe_dense_tp == 0: SGLang's class cuts its MLP whatever moe_dense_tp says"},
 };

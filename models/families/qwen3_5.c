@@ -87,6 +87,7 @@ static const struct wf_family_engine engines[] = {
     WF_MEGATRON_INSIDE,
     {.engine = "vllm",
      WF_ROWS_OF(vllm_rows),
+     .requires = WF_VLLM_ENOUGH_EXPERTS,
      WF_ALIASES_OF(vllm_aliases),
      .renames = "model.language_model.=>language_model.model. model.visual.=>visual. "
                 "lm_head=>language_model.lm_head",

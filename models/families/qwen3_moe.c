@@ -53,7 +53,7 @@ static const struct wf_family_engine engines[] = {
     {.engine = "vllm",
      WF_ROWS_OF(vllm_rows),
      WF_ALIASES_OF(vllm_aliases),
-     .requires = "!attention_bias: vLLM's Qwen3 classes have no bias on o_proj"},
+     .requires = WF_VLLM_ENOUGH_EXPERTS "|" WF_VLLM_NO_O_BIAS},
     {.engine = "sglang", WF_ROWS_OF(sglang_rows), WF_ALIASES_OF(sglang_aliases)},
 };
 

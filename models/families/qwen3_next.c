@@ -79,7 +79,7 @@ static const struct wf_family_engine engines[] = {
     {.engine = "vllm",
      WF_ROWS_OF(vllm_rows),
      WF_ALIASES_OF(vllm_aliases),
-     .requires = "!tied: vLLM's Qwen3-Next class does not tie its head"},
+     .requires = WF_VLLM_ENOUGH_EXPERTS "|!tied: vLLM's Qwen3-Next class does not tie its head"},
     {.engine = "sglang",
      .renames = "self_attn.=>",
      .requires =

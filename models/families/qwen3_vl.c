@@ -48,8 +48,24 @@ static const struct wf_engine_row hf_rows[] = {
     WF_ROW_TRANSPOSED("{experts}down_proj", "expert_down", NULL, NULL),
 };
 
+/* The class with experts has embedding, norm and head on every stage [vLLM:
+ * models/qwen3_vl_moe.py], that without them where most have them. */
+static const struct wf_engine_row vllm_rows[] = {
+    {.name = "{name}",
+     .parts = "embedding",
+     .when = "E > 0 || embeds || (heads && tied)",
+     .pad = "vocab_multiple",
+     .cuts = "0/tp"},
+    {.name = "{name}", .parts = "final_norm", .when = "E > 0 || heads"},
+    {.name = "{name}",
+     .parts = "head",
+     .when = "!tied && (E > 0 || heads)",
+     .pad = "vocab_multiple",
+     .cuts = "0/tp"},
+};
 static const struct wf_engine_alias vllm_aliases[] = {
     WF_VLLM_ROUTER_ALIAS,
+    {"embedding", "{top}lm_head.weight", "tied && !heads && E > 0"},
 };
 
 static const struct wf_family_engine engines[] = {
@@ -59,6 +75,8 @@ static const struct wf_family_engine engines[] = {
                  "have is not known"},
     WF_MEGATRON_INSIDE,
     {.engine = "vllm",
+     WF_ROWS_OF(vllm_rows),
+     .requires = WF_VLLM_ENOUGH_EXPERTS "|" WF_VLLM_NO_O_BIAS,
      WF_ALIASES_OF(vllm_aliases),
      .renames = "model.language_model.=>language_model.model. model.visual.=>visual. "
                 "lm_head=>language_model.lm_head",

@@ -327,17 +327,17 @@
 /* Ling's experts: a correction under a flag, shared experts with a size of their own
  * [modeling_bailing_moe_v2.py beside the checkpoints].
  */
-#define WF_SIZES_BAILING_MOE                                                            \
-    {"E", "num_experts", "0", NULL}, {"I", "moe_intermediate_size", "0", NULL},         \
-        {"ns", "num_shared_experts", "0", NULL},                                        \
-        {"S_one", "moe_shared_expert_intermediate_size", "I", NULL},                    \
-        {"S", NULL, "ns * S_one", NULL}, {"dense", "first_k_dense_replace", "0", NULL}, \
-        {"n_group", "n_group", "0", NULL},                                              \
-        WF_SIZE_FLAG("correction", "moe_router_enable_expert_bias", "1"),               \
-        {"router_f32", "router_dtype", "0", "fp32"},                                    \
-        {"moe", NULL, "E > 0 && layer >= dense", NULL},                                 \
-    {                                                                                   \
-        "further", "num_nextn_predict_layers", "0", NULL                                \
+#define WF_SIZES_BAILING_MOE                                                                    \
+    {"E", "num_experts", "0", NULL}, {"I", "moe_intermediate_size", "0", NULL},                 \
+        {"ns", "num_shared_experts", "0", NULL},                                                \
+        {"S_one", "moe_shared_expert_intermediate_size", "I", NULL},                            \
+        {"S", NULL, "ns * S_one", NULL}, {"dense", "first_k_dense_replace", "0", NULL},         \
+        {"n_group", "n_group", "0", NULL},                                                      \
+        WF_SIZE_FLAG("correction", "moe_router_enable_expert_bias", "1"),                       \
+        {"router_said", "router_dtype", "0", "*"}, {"router_f32", "router_dtype", "0", "fp32"}, \
+        {"moe", NULL, "E > 0 && layer >= dense", NULL},                                         \
+    {                                                                                           \
+        "further", "num_nextn_predict_layers", "0", NULL                                        \
     }
 #define WF_ROWS_BAILING(W)                                             \
     WF_ROW_POST_NORM(W), WF_ROWS_MLP_FP8(W, "!moe"), WF_ROW_ROUTER(W), \

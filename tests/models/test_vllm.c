@@ -33,6 +33,7 @@
     "\"first_k_dense_replace\": 1, \"moe_layer_freq\": 1, \"n_group\": 4, \"topk_method\": "      \
     "\"noaux_tc\", \"q_lora_rank\": " q_lora ", \"kv_lora_rank\": 64, \"qk_nope_head_dim\": 32, " \
     "\"qk_rope_head_dim\": 16, \"v_head_dim\": 32" more "}"
+#define V32 DEEPSEEK("deepseek_v32", "48", ", \"index_n_heads\": 4, \"index_head_dim\": 32")
 #define OSS(I, nk)                                                                      \
     HEAD("gpt_oss")                                                                     \
     "\"num_key_value_heads\": " nk ", \"head_dim\": 64, \"intermediate_size\": " I ", " \
@@ -43,6 +44,7 @@
     HEADS "\"num_experts\": 4, \"moe_intermediate_size\": 256, \"num_experts_per_tok\": 2, " \
           "\"num_shared_experts\": 1, \"first_k_dense_replace\": 4, \"use_qk_norm\": true, " \
           "\"router_dtype\": \"fp32\"" FP8
+#define LAYER0 "model.layers.0."
 #define LAYER1 "model.layers.1."
 #define EXPERTS1 LAYER1 "mlp.experts.routed_experts."
 
@@ -99,6 +101,23 @@ static const struct {
       {LAYER1 "mlp.shared_experts.down_proj.weight", "256x128", 1,
        LAYER1 "mlp.shared_experts.down_proj.weight", 1},
       {EXPERTS1 "w2_weight", "2x256x128", 0, LAYER1 "mlp.experts.2.down_proj.weight", 0}}},
+    {"V3.2 keeps dense layers whole under sequence parallelism",
+     V32,
+     "vllm:tp=2,dp=2,ep=4",
+     1,
+     {{LAYER0 "mlp.gate_up_proj.weight", "1024x256", 512 * 256, LAYER0 "mlp.up_proj.weight", 0},
+      {LAYER0 "mlp.down_proj.weight", "256x512", 511, LAYER0 "mlp.down_proj.weight", 511}}},
+    {"V3.2 cuts dense layers with more than one stage",
+     V32,
+     "vllm:tp=2,pp=2,dp=2,ep=4",
+     1,
+     {{LAYER0 "mlp.gate_up_proj.weight", "512x256", 0, LAYER0 "mlp.gate_proj.weight", 256 * 256},
+      {LAYER0 "mlp.down_proj.weight", "256x256", 0, LAYER0 "mlp.down_proj.weight", 256}}},
+    {"gpt-oss's class takes no notice of redundant experts",
+     OSS("320", "4"),
+     "vllm:tp=2,ep=2,redundant=2",
+     1,
+     {{EXPERTS1 "w2_bias", "2x256", 0, LAYER1 "mlp.experts.2.down_proj.bias", 0}}},
     {"shared experts are cut without data parallelism",
      DEEPSEEK("deepseek_v3", "48", ""),
      "vllm:tp=2,ep=2",
@@ -256,7 +275,8 @@ static const struct {
     {"ep of some ranks", QWEN("256", ""), "vllm:tp=4,ep=2", "tp x dp = 4"},
     {"redundant without ep", QWEN("256", ""), "vllm:tp=2,redundant=2", "dealt out"},
     {"uneven redundant", QWEN("256", ""), "vllm:tp=2,ep=2,redundant=1", "equally"},
-    {"tp above experts", QWEN("256", ""), "vllm:tp=8", "6 experts"},
+    {"EPLB of experts that do not divide", QWEN("256", ""), "vllm:tp=4,ep=4,eplb=1", "equally"},
+    {"tp above experts", QWEN("256", ""), "vllm:tp=8", "than experts"},
     {"a backend for old devices", QWEN("256", ""),
      "vllm:tp=2,moe_backend=flashinfer_trtllm,capability=90", "capability"},
     {"a padded share", QWEN("192", ""), "vllm:tp=1,moe_backend=flashinfer_trtllm", "pads"},
@@ -273,6 +293,11 @@ static const struct {
     {"gpt-oss divides by all ranks", OSS("320", "4"), "vllm:tp=2,pp=3", "all ranks"},
     {"mxfp4 otherwise padded", OSS("320", "4"), "vllm:tp=2,moe_backend=marlin", "mxfp4"},
     {"a biased Qwen3", QWEN("256", ", \"attention_bias\": true"), "vllm:tp=2", "o_proj"},
+    {"a biased Qwen3-VL",
+     "{\"model_type\": \"qwen3_vl\", \"torch_dtype\": \"bfloat16\", \"text_config\": "
+     "{\"hidden_size\": 256, \"num_hidden_layers\": 2, \"vocab_size\": 100, "
+     "\"num_attention_heads\": 4, \"attention_bias\": true, " HEADS "\"rms_norm_eps\": 1e-6}}",
+     "vllm:tp=2", "o_proj"},
     {"a part that is not quantised", QWEN("256", FP8_BUT("model.layers.1.self_attn.k_proj")),
      "vllm:tp=2", "cannot be fused"},
     {"a partition of other stages", QWEN("256", ""), "vllm:pp=2,partition=1-2-1", "2 numbers"},
