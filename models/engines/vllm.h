@@ -74,6 +74,10 @@ enum { WF_VLLM_GEMM_UNSAID, WF_VLLM_GEMM_OFF };
 #define WF_VLLM_ENOUGH_EXPERTS \
     "E == 0 || tp <= E: vLLM refuses more tensor parallel ranks than experts"
 
+/* Classes whose head is a tensor of its own whatever the config says; a tied checkpoint leaves it
+ * as it was allocated. */
+#define WF_VLLM_NEVER_TIED "!tied: vLLM's class does not tie its head"
+
 /* Where the config asks for biases of the attention the checkpoint has one on o_proj too, which the
  * loader drops without a word. */
 #define WF_VLLM_NO_O_BIAS "!attention_bias: vLLM's Qwen3 classes have no bias on o_proj"

@@ -108,9 +108,10 @@ static const struct wf_family_engine engines[] = {
      WF_ROWS_OF(vllm_rows),
      WF_ALIASES_OF(vllm_aliases),
      .renames = "attention.=>self_attn.",
-     .requires = "latents: vLLM has no class for Ling and Ring 2.0 linear|ng % tp == 0: "
-                 "group_norm_size is no "
-                 "multiple of tp"},
+     .requires = WF_VLLM_NEVER_TIED
+     "|latents: vLLM has no class for Ling and Ring 2.0 linear|ng % tp == 0: "
+     "group_norm_size is no "
+     "multiple of tp"},
     {.engine = "sglang",
      .requires =
          "latents: SGLang registers this class for Ling 2.5 alone|ng % attn_size == 0: groups "

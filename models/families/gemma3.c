@@ -121,9 +121,22 @@ static const struct wf_engine_row megatron_rows[] = {
      .shape = "columns, rows"},
 };
 
-/* [vLLM: models/gemma3_mm.py, siglip.py] The head that pools is not built. */
+/* [vLLM: models/gemma3_mm.py, siglip.py] The head that pools is not built, and the tower is cut
+ * over all ranks whatever the encoder's mode says. */
 static const struct wf_engine_row vllm_rows[] = {
     WF_VLLM_GEMMA3_ROWS,
+    {.name = "{dir}qkv_proj.weight",
+     .parts = "vision_q vision_k vision_v",
+     .when = "embeds",
+     .groups = "tp_size",
+     .cuts = "0/tp"},
+    {.name = "{dir}qkv_proj.bias",
+     .parts = "vision_q_bias vision_k_bias vision_v_bias",
+     .when = "embeds",
+     .groups = "tp_size",
+     .cuts = "0/tp"},
+    {.name = "{name}", .parts = "vision_proj|vision_fc2", .when = "embeds", .cuts = "1/tp"},
+    {.name = "{name}", .parts = "vision_fc1|vision_fc1_bias", .when = "embeds", .cuts = "0/tp"},
     {.name = "{name}", .parts = POOLING, .kind = WF_ROW_ABSENT},
 };
 static const struct wf_engine_alias vllm_aliases[] = {WF_VLLM_TIED_EVERYWHERE};
@@ -131,10 +144,12 @@ static const struct wf_engine_row sglang_rows[] = {WF_SGLANG_GEMMA3_ROWS};
 
 /* Both engines give the tower's linears the config of the quantisation, each with exceptions of its
  * own. */
-#define REQUIRES                                                                                 \
-    "!tower || !fp8: which linears of the vision tower are block fp8 in an engine is not known|" \
-    "!tower || vision.tp: the class cuts its tower over all ranks, whatever the encoder's mode " \
-    "says; leave out vision=data"
+#define REQUIRES \
+    "!tower || !fp8: which linears of the vision tower are block fp8 in an engine is not known"
+#define SGLANG_REQUIRES                                                                      \
+    REQUIRES                                                                                 \
+    "|!tower || vision.tp: the class cuts its tower over all ranks, whatever the encoder's " \
+    "mode says; leave out vision=data"
 
 /* Files and memory of transformers 5 disagree (tests/golden/real/hf-transformers-5.24.0). */
 static const struct wf_family_engine engines[] = {
@@ -157,7 +172,8 @@ static const struct wf_family_engine engines[] = {
      .prefix = "language_model.",
      .renames = "self_attn.out_proj=>self_attn.proj",
      .requires = WF_SGLANG_GEMMA3_REQUIRES
-     "|" REQUIRES "|!pooled: SGLang's tower has no head that pools, and its loader refuses files "
+     "|" SGLANG_REQUIRES
+     "|!pooled: SGLang's tower has no head that pools, and its loader refuses files "
      "with one; give \"vision_use_head\": false",
      WF_ROWS_OF(sglang_rows)},
 };

@@ -1,5 +1,6 @@
 /* glm4_moe.c - GLM-4.5, 4.5-Air, 4.6: grouped attention with biases, DeepSeek's experts. */
 #include "models/engines/sglang.h"
+#include "models/engines/vllm.h"
 #include "models/families/rows.h"
 
 /* Defaults of absent keys: transformers 5, models/glm4_moe/configuration_glm4_moe.py. */
@@ -58,7 +59,7 @@ static const struct wf_engine_row sglang_rows[] = {
 static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_HEAD_NEVER_TIED};
 
 static const struct wf_family_engine engines[] = {
-    {.engine = "vllm", WF_ROWS_OF(vllm_rows)},
+    {.engine = "vllm", .requires = WF_VLLM_NEVER_TIED, WF_ROWS_OF(vllm_rows)},
     {.engine = "sglang",
      .requires = WF_SGLANG_FUSING_REQUIRES(FUSED_WHERE),
      WF_ROWS_OF(sglang_rows),

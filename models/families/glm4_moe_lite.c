@@ -30,7 +30,10 @@ static const struct wf_engine_row sglang_rows[] = {
 static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_HEAD_NEVER_TIED};
 
 static const struct wf_family_engine engines[] = {
-    {.engine = "vllm", WF_ROWS_OF(vllm_rows), WF_ALIASES_OF(vllm_aliases)},
+    {.engine = "vllm",
+     .requires = WF_VLLM_NEVER_TIED,
+     WF_ROWS_OF(vllm_rows),
+     WF_ALIASES_OF(vllm_aliases)},
     {.engine = "sglang",
      .requires = WF_SGLANG_FUSING_REQUIRES(FUSED_WHERE),
      WF_ROWS_OF(sglang_rows),

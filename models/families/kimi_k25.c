@@ -169,8 +169,8 @@ static const struct wf_family_engine engines[] = {
      WF_ROWS_OF(vllm_rows),
      WF_ALIASES_OF(vllm_aliases),
      .renames = MERGER_NAMES,
-     .requires = "!tower || !fp8: which linears of the vision tower are block fp8 in vLLM is not "
-                 "known",
+     .requires = WF_VLLM_NEVER_TIED
+     "|!tower || !fp8: which linears of the vision tower are block fp8 in vLLM is not known",
      .prefix = "language_model."},
     {.engine = "sglang",
      WF_ROWS_OF(sglang_rows),

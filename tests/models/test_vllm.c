@@ -293,6 +293,8 @@ static const struct {
     {"gpt-oss divides by all ranks", OSS("320", "4"), "vllm:tp=2,pp=3", "all ranks"},
     {"mxfp4 otherwise padded", OSS("320", "4"), "vllm:tp=2,moe_backend=marlin", "mxfp4"},
     {"a biased Qwen3", QWEN("256", ", \"attention_bias\": true"), "vllm:tp=2", "o_proj"},
+    {"a tied DeepSeek", DEEPSEEK("deepseek_v3", "48", ", \"tie_word_embeddings\": true"),
+     "vllm:tp=2", "does not tie"},
     {"a biased Qwen3-VL",
      "{\"model_type\": \"qwen3_vl\", \"torch_dtype\": \"bfloat16\", \"text_config\": "
      "{\"hidden_size\": 256, \"num_hidden_layers\": 2, \"vocab_size\": 100, "
@@ -306,6 +308,42 @@ static const struct {
     {"a key of SGLang", QWEN("256", ""), "vllm:dp_attention=1", "SGLang"},
     {"a table as a key", QWEN("256", ""), "vllm:placement=x", "file"},
 };
+
+/* Ling 2.0's router has the model's dtype unless router_dtype is said: f32 for fp32, and bf16 for
+ * anything else. */
+Test(vllm, routers_of_ling_have_the_dtype_that_the_config_says)
+{
+    static const struct {
+        const char *said, *spec;
+        enum wf_dtype dtype;
+    } cases[] = {
+        {"", "vllm:dtype=f32", WF_DTYPE_F32},
+        {"", "vllm:dtype=bf16", WF_DTYPE_BF16},
+        {", \"router_dtype\": \"fp32\"", "vllm:dtype=bf16", WF_DTYPE_F32},
+        {", \"router_dtype\": \"bf16\"", "vllm:dtype=f32", WF_DTYPE_BF16},
+    };
+    static const char router[] = LAYER1 "mlp.gate.weight";
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char config[1024];
+        snprintf(config, sizeof config, "%s%s}",
+                 HEAD("bailing_moe_v2") HEADS "\"num_experts\": 4, \"moe_intermediate_size\": 256, "
+                                              "\"num_shared_experts\": 1",
+                 cases[i].said);
+        struct wf_model *model = parse(config);
+        struct wf_recipe recipe;
+        struct wf_layout *layout = NULL;
+        struct wf_error error = {0};
+        cr_assert_eq(wf_recipe_parse(cases[i].spec, model, &recipe, &error), WF_OK, "%s",
+                     error.text);
+        cr_assert_eq(wf_layout_derive(model, &recipe, 0, &layout, &error), WF_OK, "%s", error.text);
+        uint32_t tensor = wf_layout_find(layout, router, strlen(router));
+        cr_assert_neq(tensor, UINT32_MAX);
+        cr_expect_eq(layout->tensors[tensor].dtype, cases[i].dtype, "%s%s", cases[i].spec,
+                     cases[i].said);
+        wf_layout_free(layout);
+        wf_model_free(model);
+    }
+}
 
 Test(vllm, what_is_not_run_is_refused_by_name)
 {
