@@ -1,8 +1,8 @@
 /* sanitized.h - whether a test is built with a sanitizer.
  *
  * Sanitizers make it up to ten times slower. They look at each path, and the plain build at each
- * value: a test of many seeds, pairs or rows takes a part of them when sanitized, and says so
- * where it counts them.
+ * value: a test of many seeds, pairs or rows takes a part of them when sanitized, where
+ * the count depends on SANITIZED.
  */
 #ifndef WEFT_TESTS_SANITIZED_H
 #define WEFT_TESTS_SANITIZED_H

@@ -4,13 +4,13 @@ that nobody else can fill."""
 import glob
 import json
 import os
-import select
 import shutil
 import signal
 import sys
 
 import e2e
 from e2e import Watched, Work, check, check_report, child_pid, run, weft
+from held import Held
 
 # Without a margin a slow machine would take the hold for a death; the fill itself waits for nobody.
 JOB = """job: files
@@ -45,18 +45,9 @@ def read_json(*parts):
 
 def held(work, job_path, point, act):
     """Runs the job until a rank stops itself at `point`, calls act(job, pid) and gives what the job gave."""
-    fifo = work.path("held")
-    os.mkfifo(fifo)
-    os.environ["WEFT_TEST_HOLD"] = f"{point},{fifo}"
-    try:
-        job = Watched(job_path)
-    finally:
-        del os.environ["WEFT_TEST_HOLD"]
-    with open(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK), encoding="ascii") as stopped:
-        while not select.select([stopped], [], [], 0)[0]:
-            check_alive(job)
-        pid = int(stopped.readline())
-    act(job, pid)
+    stopped = Held(work.folder, *point.split(","))
+    job = Watched(job_path, env=stopped.environment)
+    act(job, stopped.wait(lambda seconds: check_alive(job)))
     status, report = job.end()
     return status, report, job.text
 

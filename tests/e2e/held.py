@@ -19,7 +19,7 @@ class Held:
     """Give `environment` to the job, then wait."""
 
     def __init__(self, folder, who, when, what, number):
-        fifo = os.path.join(folder, "held")
+        fifo = os.path.join(folder, f"held-{who}-{when}-{what}-{number}".replace(" ", "-"))
         os.mkfifo(fifo)
         self.fifo = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
         self.point = f"{who},{when},{what},{number}"

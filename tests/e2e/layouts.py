@@ -7,6 +7,7 @@ import sys
 
 import e2e
 from e2e import MODELS, QWEN, Watched, Work, check, check_report, child_pid, run
+from held import Held
 from slow import PATIENT
 
 
@@ -169,15 +170,9 @@ def case_placements():
 def case_placed_anew():
     """Ranks that are started again begin with their first table, or by rule; their engines have moved since."""
     with Work(tiny("qwen3-moe")) as work:
-        fifo = work.path("held")
-        os.mkfifo(fifo)
-        os.environ["WEFT_TEST_HOLD"] = f"infer:0,before,vote,4,{fifo}"
-        try:
-            job = Watched(write_moving(work, 6, PATIENT))
-        finally:
-            del os.environ["WEFT_TEST_HOLD"]
-        with open(fifo, encoding="ascii") as held:
-            os.kill(int(held.read()), signal.SIGKILL)
+        held = Held(work.folder, "infer:0", "before", "vote", 4)
+        job = Watched(write_moving(work, 6, PATIENT), env=held.environment)
+        os.kill(held.wait(job.pump), signal.SIGKILL)
         os.kill(child_pid(job.process.pid, "--rank", "infer:5"), signal.SIGKILL)
         status, report = job.end()
         check(status == 0 and report["ok"], "the job ends well", job.text[-4000:])

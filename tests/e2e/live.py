@@ -2,16 +2,17 @@
 """live.py WEFT CASE - weft compare --against-live: files against what the ranks of a running job hold."""
 import json
 import os
-import select
 import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import e2e
 from compare import Tensors
 from e2e import MODELS, WEFT, Watched, Work, check, weft
 from files import wait_for
+from held import Held
 from transports import has_ucx
 from slow import PATIENT
 
@@ -26,29 +27,24 @@ run: {{versions: {versions}}}
 """
 
 
-class Held:
-    """A process that stops itself at a point (WEFT_TEST_HOLD) and then stands still."""
+class Standing:
+    """A job or a command of which a process stands still at a point."""
 
-    def __init__(self, work, name, point, start):
-        fifo = work.path(name)
-        os.mkfifo(fifo)
-        os.environ["WEFT_TEST_HOLD"] = f"{point},{fifo}"
-        try:
-            self.started = start()
-        finally:
-            del os.environ["WEFT_TEST_HOLD"]
-        with open(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK), encoding="ascii") as pipe:
-            while not select.select([pipe], [], [], 0.1)[0]:
-                self.look()
-            self.pid = int(pipe.readline())
+    def __init__(self, work, point, start):
+        held = Held(work.folder, *point.split(","))
+        self.started = start(held.environment)
+        self.pid = held.wait(self.look)
 
-    def look(self):
+    def look(self, seconds):
         """A job's output is read, so that it does not wait for us."""
         running = self.started
-        if isinstance(running, Watched) and (not running.pump(0) or running.process.poll() is not None):
-            raise e2e.Failed("the job ended too early: " + running.text[-3000:])
-        if isinstance(running, subprocess.Popen) and running.poll() is not None:
+        if isinstance(running, Watched):
+            if not running.pump(seconds) or running.process.poll() is not None:
+                raise e2e.Failed("the job ended too early: " + running.text[-3000:])
+        elif running.poll() is not None:
             raise e2e.Failed("it ended too early: " + running.communicate()[1])
+        else:
+            time.sleep(seconds)
 
     def go_on(self):
         os.kill(self.pid, signal.SIGCONT)
@@ -68,7 +64,7 @@ def job_held(work, point, versions, train="megatron:tp=2", infer="vllm:tp=2,engi
     path = work.path("job.yaml")
     with open(path, "w") as out:
         out.write(JOB.format(model=work.model, versions=versions, train=train, infer=infer) + PATIENT + extra)
-    return path, Held(work, "held", point, lambda: Watched(path))
+    return path, Standing(work, point, lambda environment: Watched(path, env=environment))
 
 
 def versions_of(work):
@@ -95,9 +91,10 @@ def equal(folder, where, what):
 
 def open_comparison(work, folder, where, copies):
     """One that stands still before it has read everything, for as long as the job needs."""
-    return Held(work, f"held-{copies}", f"compare,job,shm copy,{copies}",
-                lambda: subprocess.Popen([WEFT, "compare", folder, "--against-live", where, "--json", "-", "--timeout", "240"],
-                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    command = [WEFT, "compare", folder, "--against-live", where, "--json", "-", "--timeout", "240"]
+    return Standing(work, f"compare,job,shm copy,{copies}",
+                    lambda environment: subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                                         env=environment))
 
 
 def flip_a_bit(pid):

@@ -12,6 +12,7 @@ import time
 
 SLOW = int(os.environ.get("WEFT_TEST_SLOW", "1"))
 DEADLINE = 180 * SLOW  # seconds that anything may take that must happen: a command, a process that ends, an answer
+LEASE = "timeouts: {lease: 30s}\n"  # of jobs that are not about time
 PATIENT = "timeouts: {lease: 150s, round: 170s}\n"  # of a job in which a rank is held on purpose: it must not count as dead
 
 

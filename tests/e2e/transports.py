@@ -56,7 +56,7 @@ def case_faults():
         rows = (("delay", "at: 2, delay: 300ms", 60, 0, ""), ("fail", "at: 2", 60, 1, "a fault on purpose"),
                 ("drop", "at: 2", 5 * SLOW, 1, "did not reach infer rank"))
         for kind, more, seconds, aborts, says in rows:
-            job = work.job(name=kind, extra=f"faults: [{{kind: {kind}, {more}, ranks: [0]}}]\ntimeouts: {{round: {seconds}s}}\n")
+            job = work.job(name=kind, extra=f"faults: [{{kind: {kind}, {more}, ranks: [0]}}]\ntimeouts: {{lease: 30s, round: {seconds}s}}\n")
             status, report, text = run(job, "--quiet")
             aborted = [v for v in report["versions"] if v["state"] == "aborted"]
             check(status == 0 and whole(report), f"{kind}: the job ends well", text)

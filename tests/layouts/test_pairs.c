@@ -1,8 +1,8 @@
 /* test_pairs.c - every family, random sizes, random recipes of both sides: what the layouts say is
  * moved element by element through real plans. Seeds are fixed: a failure comes again.
  *
- * The suite takes some hundreds of pairs a shard; WEFT_PAIRS=5000 in the environment takes as many
- * altogether. */
+ * The suite takes 250 pairs a shard, and a quarter of them when sanitized; WEFT_PAIRS=5000 in the
+ * environment takes as many altogether. */
 #include <criterion/criterion.h>
 #include <inttypes.h>
 #include <stdio.h>
