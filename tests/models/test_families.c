@@ -5,6 +5,7 @@
 
 #include "models/engines/engine.h"
 #include "models/families/family.h"
+#include "models/layout_roles.h"
 
 Test(families, built_in_tables_pass_the_check)
 {
@@ -26,6 +27,29 @@ Test(families, model_types_and_names_are_unique)
                 snprintf(all, sizeof all, "|%s|", (*b)->model_types);
                 snprintf(wanted, sizeof wanted, "|%s|", type);
                 cr_expect(!strstr(all, wanted), "%s and %s: %s", (*a)->name, (*b)->name, type);
+            }
+        }
+    }
+}
+
+/* Also of roles that only other families have. */
+Test(families, an_index_of_roles_finds_the_same_rows)
+{
+    for (const struct wf_family *const *family = wf_families; *family; family++) {
+        static struct wf_roles roles;
+        wf_roles_index(*family, &roles);
+        for (const struct wf_family *const *other = wf_families; *other; other++) {
+            for (size_t i = 0; i < (*other)->row_count; i++) {
+                const char *role = (*other)->rows[i].role;
+                size_t len = strlen(role);
+                for (uint32_t s = 0; s <= WF_FAMILY_STACKS_MAX; s++) {
+                    uint32_t stack = s == WF_FAMILY_STACKS_MAX ? WF_NONE : s;
+                    cr_assert_eq(wf_roles_find(&roles, *family, stack, role, len),
+                                 wf_family_find_row(*family, stack, role, len), "%s: %s in %u",
+                                 (*family)->name, role, stack);
+                    cr_assert_eq(wf_roles_find(&roles, *family, stack, role, len - 1),
+                                 wf_family_find_row(*family, stack, role, len - 1));
+                }
             }
         }
     }

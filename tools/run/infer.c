@@ -45,6 +45,12 @@ struct infer {
     struct wf_jobs *checks; /* a thread of its own: what the rank's has to do has deadlines */
     struct wf_job check_job;
     bool checking;
+    /* of the check that runs: its thread reads these and not what is live by then */
+    struct wf_version check_version;
+    uint32_t check_table;
+    /* what the last check found, until the reader has counted (the next may run by then) */
+    struct wf_version found_version;
+    struct wf_verify_result found;
     enum wf_status check_status;
     struct wf_error check_error;
     struct wf_verify_result checked;
@@ -66,10 +72,11 @@ static void measure_memory(struct infer *r)
     }
 }
 
-static void send_note(struct infer *r, const struct wf_verify_result *checked,
-                      const struct wf_reader_frame *counts)
+/* `checked`: NULL where the version was not. */
+static void send_note(struct infer *r, struct wf_version version,
+                      const struct wf_verify_result *checked, const struct wf_reader_frame *counts)
 {
-    struct wf_frame_note note = {.version = r->live, .own_bytes_peak = r->own_peak};
+    struct wf_frame_note note = {.version = version, .own_bytes_peak = r->own_peak};
     wf_run_transports_describe(&r->process.transports, note.text, sizeof note.text);
     if (checked != NULL) {
         note.elements_checked = checked->elements_checked;
@@ -153,11 +160,11 @@ static void reader_said(struct infer *r, const struct wf_wire_msg *wire)
     memcpy(&frame, wire->bytes, sizeof frame);
     if (frame.word == WF_READER_PAUSED) {
         r->pausing = false;
-        send_note(r, NULL, &frame);
+        send_note(r, r->live, NULL, &frame);
         answer_quiesce(r);
-    } else if (frame.word == WF_READER_COUNTED) {
+    } else if (frame.word == WF_READER_COUNTED && r->counting) {
         r->counting = false;
-        send_note(r, &r->checked, &frame);
+        send_note(r, r->found_version, &r->found, &frame);
         wf_process_stop_when_quiet(&r->process);
     }
 }
@@ -177,7 +184,7 @@ static void reader_event(struct infer *r, const struct wf_wire_msg *wire)
         r->pausing = false;
         if (r->counting) {
             r->counting = false;
-            send_note(r, &r->checked, NULL);
+            send_note(r, r->found_version, &r->found, NULL);
         }
         answer_quiesce(r);
         wf_process_stop_when_quiet(&r->process);
@@ -213,11 +220,11 @@ static bool packs_head(const struct infer *r)
 static enum wf_status open_verify(struct infer *r, struct wf_error *error)
 {
     struct wf_verify_place place =
-        wf_run_verify_place(r->process.setup, r->process.options->rank, r->live_table);
+        wf_run_verify_place(r->process.setup, r->process.options->rank, r->check_table);
     place.packed_rows = packs_head(r) ? WF_PACKED_ROWS : 0;
     wf_verify_free(r->verify);
     r->verify = NULL;
-    r->verify_table = r->live_table;
+    r->verify_table = r->check_table;
     return wf_verify_open(r->checkpoint, r->process.setup->model, &place, &r->verify, error);
 }
 
@@ -225,10 +232,10 @@ static void check_work(struct wf_job *job)
 {
     struct infer *r = WF_CONTAINER(job, struct infer, check_job);
     memset(&r->checked, 0, sizeof r->checked);
-    r->check_status = r->verify_table == r->live_table ? WF_OK : open_verify(r, &r->check_error);
+    r->check_status = r->verify_table == r->check_table ? WF_OK : open_verify(r, &r->check_error);
     if (r->check_status == WF_OK) {
-        r->check_status =
-            wf_verify_rank(r->verify, r->live.step, lookup, r, &r->checked, &r->check_error);
+        r->check_status = wf_verify_rank(r->verify, r->check_version.step, lookup, r, &r->checked,
+                                         &r->check_error);
     }
 }
 
@@ -236,7 +243,7 @@ static void check_ended(struct infer *r)
 {
     uint64_t now = wf_process_now_ns(&r->process);
     r->checking = false;
-    wf_process_span(&r->process, "check", r->resumed_ns, now, r->live.step);
+    wf_process_span(&r->process, "check", r->resumed_ns, now, r->check_version.step);
     if (r->check_status != WF_OK) {
         wf_process_say(&r->process, r->check_error.text);
         wf_process_end(&r->process, WF_EXIT_FAILED);
@@ -245,17 +252,23 @@ static void check_ended(struct infer *r)
         snprintf(line, sizeof line,
                  "version %llu: %llu %s wrong, first %s[%llu]: expected bits 0x%x, found "
                  "0x%x",
-                 (unsigned long long)r->live.step, (unsigned long long)r->checked.elements_wrong,
+                 (unsigned long long)r->check_version.step,
+                 (unsigned long long)r->checked.elements_wrong,
                  r->checked.elements_wrong == 1 ? "element is" : "elements are",
                  r->checked.first_wrong.tensor, (unsigned long long)r->checked.first_wrong.index,
                  r->checked.first_wrong.expected, r->checked.first_wrong.found);
         wf_process_say(&r->process, line);
     }
+    if (r->counting) { /* the reader is late: that one goes without its counts */
+        send_note(r, r->found_version, &r->found, NULL);
+    }
+    r->found = r->checked;
+    r->found_version = r->check_version;
     if (r->linked) {
         r->counting = true;
         tell_reader(r, WF_READER_COUNT);
     } else {
-        send_note(r, &r->checked, NULL);
+        send_note(r, r->found_version, &r->found, NULL);
     }
     answer_quiesce(r);
     wf_process_stop_when_quiet(&r->process);
@@ -269,11 +282,15 @@ static void start_check(struct infer *r)
     }
     r->noted = r->live;
     measure_memory(r);
-    if (every == 0 || r->live.step % every != 0) {
-        send_note(r, NULL, NULL);
+    /* A pause waits for the check of the version before; without pauses (run.skip_pause) the next
+     * version may be here first, and goes unchecked. */
+    if (every == 0 || r->live.step % every != 0 || r->checking) {
+        send_note(r, r->live, NULL, NULL);
         return;
     }
     r->checking = true;
+    r->check_version = r->live;
+    r->check_table = r->live_table;
     r->check_job = (struct wf_job){.owner = &r->process.actor, .work = check_work, .name = "check"};
     r->check_job.done.kind = CHECK_DONE;
     wf_jobs_submit(r->checks, &r->check_job);
@@ -405,6 +422,7 @@ static enum wf_status prepare(struct infer *r, struct wf_error *error)
 {
     struct wf_recipe recipe = r->process.setup->infer[r->process.place.group];
     r->table = r->live_table = wf_run_table_after(r->process.setup, r->process.place.group, 0);
+    r->check_table = r->live_table;
     recipe.placement = wf_run_table(r->process.setup, r->process.place.group, r->table);
     enum wf_status status = wf_layout_derive(r->process.setup->model, &recipe,
                                              r->process.place.group_rank, &r->layout, error);
