@@ -18,7 +18,7 @@
 
 #define STOP_WAIT_NS (5 * WF_PARENT_SECOND_NS)
 #define RECONNECT_NS (WF_PARENT_SECOND_NS / 5)
-#define END_WAIT_NS (10 * WF_PARENT_SECOND_NS) /* from the server's end to that of its ranks */
+#define END_WAIT_NS (60 * WF_PARENT_SECOND_NS) /* from the server's end to that of its ranks */
 
 enum { LIMIT_BYTES_MAX = 256 << 20, LIMIT_BYTES_MIN = 64 << 20 };
 
