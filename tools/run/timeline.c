@@ -104,10 +104,11 @@ static void draw_rounds(const struct frame *frame, int bottom, FILE *out)
     for (uint32_t i = 0; i < frame->report->round_count; i++) {
         const struct wf_frame_round_report *round = &frame->report->rounds[i].frame;
         uint64_t opened_ns = frame->report->rounds[i].opened_ns;
-        if (opened_ns < frame->start_ns || opened_ns > frame->end_ns) {
+        if (opened_ns < frame->start_ns) {
             continue;
         }
-        double x = x_of(frame, opened_ns);
+        /* Its age comes with a message: by how long that took it seems to have begun later. */
+        double x = x_of(frame, opened_ns < frame->end_ns ? opened_ns : frame->end_ns);
         fprintf(
             out,
             "<line x1=\"%.2f\" x2=\"%.2f\" y1=\"%d\" y2=\"%d\" stroke=\"%s\" "
