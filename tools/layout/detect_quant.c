@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "models/hash.h"
 #include "tools/layout/detect_private.h"
 
 enum {
@@ -112,39 +113,63 @@ static bool is_plain(const struct wf_dump_rank *dump, const struct wf_dump_tenso
            find_beside(dump, tensor->name, "", "_scale") == NULL;
 }
 
+/* The module of a tensor, and its kind. */
+static void name_module(const char *name, char module[WF_NAME_MAX], char kind[WF_NAME_MAX])
+{
+    const char *end = strrchr(name, '.');
+    snprintf(module, WF_NAME_MAX, "%.*s", end != NULL ? (int)(end - name) : 0, name);
+    memcpy(kind, module, WF_NAME_MAX);
+    put_stars(kind);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+/* Hashes of the kinds of which some have codes, sorted; the caller frees them. NULL without memory.
+ */
+static uint64_t *list_coded(const struct wf_dump_rank *dump, size_t *count_out)
+{
+    uint64_t *kinds = calloc((size_t)dump->count + 1, sizeof *kinds);
+    *count_out = 0;
+    for (uint32_t i = 0; kinds != NULL && i < dump->count; i++) {
+        if (strstr(dump->tensors[i].name, "weight_") != NULL) {
+            char module[WF_NAME_MAX], kind[WF_NAME_MAX];
+            name_module(dump->tensors[i].name, module, kind);
+            kinds[(*count_out)++] = wf_hash_bytes(kind, strlen(kind));
+        }
+    }
+    if (kinds != NULL) {
+        qsort(kinds, *count_out, sizeof *kinds, by_value);
+    }
+    return kinds;
+}
+
 /* Kinds of modules of which some are plain and some are not go by their full names. */
 static void list_plain(const struct wf_dump_rank *dump, struct json_object *plain)
 {
-    struct json_object *quantised = json_object_new_array(), *seen = json_object_new_array();
-    size_t alone = 0;
-    for (int pass = 0; pass < 2; pass++) {
-        for (uint32_t i = 0; i < dump->count; i++) {
-            const struct wf_dump_tensor *tensor = &dump->tensors[i];
-            char module[WF_NAME_MAX], kind[WF_NAME_MAX];
-            const char *end = strrchr(tensor->name, '.');
-            int len = end != NULL ? (int)(end - tensor->name) : 0;
-            snprintf(module, sizeof module, "%.*s", len, tensor->name);
-            memcpy(kind, module, sizeof kind);
-            put_stars(kind);
-            bool bare = is_plain(dump, tensor), codes = strstr(tensor->name, "weight_") != NULL;
-            if (pass == 0 && codes && !is_listed(quantised, kind)) {
-                json_object_array_add(quantised, json_object_new_string(kind));
-            }
-            if (pass == 0 || !bare) {
-                continue;
-            }
-            bool mixed = is_listed(quantised, kind);
-            if (mixed && alone < ALONE_MAX) {
-                json_object_array_add(plain, json_object_new_string(module));
-                alone++;
-            } else if (!mixed && !is_listed(seen, kind) &&
-                       json_object_array_length(seen) < STARS_MAX) {
-                json_object_array_add(seen, json_object_new_string(kind));
-                json_object_array_add(plain, json_object_new_string(kind));
-            }
+    struct json_object *seen = json_object_new_array(); /* few */
+    size_t alone = 0, coded = 0;
+    uint64_t *kinds = list_coded(dump, &coded);
+    for (uint32_t i = 0; kinds != NULL && i < dump->count; i++) {
+        char module[WF_NAME_MAX], kind[WF_NAME_MAX];
+        if (!is_plain(dump, &dump->tensors[i])) {
+            continue;
+        }
+        name_module(dump->tensors[i].name, module, kind);
+        uint64_t hash = wf_hash_bytes(kind, strlen(kind));
+        bool mixed = bsearch(&hash, kinds, coded, sizeof hash, by_value) != NULL;
+        if (mixed && alone < ALONE_MAX) {
+            json_object_array_add(plain, json_object_new_string(module));
+            alone++;
+        } else if (!mixed && json_object_array_length(seen) < STARS_MAX && !is_listed(seen, kind)) {
+            json_object_array_add(seen, json_object_new_string(kind));
+            json_object_array_add(plain, json_object_new_string(kind));
         }
     }
-    json_object_put(quantised);
+    free(kinds);
     json_object_put(seen);
 }
 
