@@ -64,6 +64,8 @@ static const struct {
      "megatron:dtype=bf16,vocab_div=1,loader=mbridge"},
     {"megatron-qwen3moe-tp1", OPTIONS, OPTIONS "\"moe_mlp_glu_interleave_size\": 8",
      "!the Megatron option moe_mlp_glu_interleave_size is not known"},
+    {"megatron-qwen3-tp2", "\"tp\": 2", "\"tp\": 2, \"gtp_remat\": 2",
+     "!the parallel size gtp_remat is not known"},
     {"megatron-qwen3-pp3-first2-last1", "\"num_layers_in_last_pipeline_stage\": 1",
      "\"num_layers_in_last_pipeline_stage\": 0", "!last: expected 1 to"},
     {"fsdp2-qwen3-dp2", NULL, NULL, "fsdp:dtype=f32,dp=2,order=dp"},

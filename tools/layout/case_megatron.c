@@ -276,6 +276,25 @@ static enum wf_status put_options(struct wf_case_spec *spec, struct json_object 
     return put_further(spec, root, model, mbridge, &options, error);
 }
 
+/* Sizes that no key of a SPEC says are 1, or the layout is another. */
+static enum wf_status refuse_further_sizes(struct json_object *parallel, const char *const *keys,
+                                           size_t count, struct wf_error *error)
+{
+    json_object_object_foreach(parallel, key, value)
+    {
+        size_t i = 0;
+        while (i < count && strcmp(keys[i], key) != 0) {
+            i++;
+        }
+        if (i == count && strcmp(key, "world") != 0 && json_object_is_type(value, json_type_int) &&
+            json_object_get_int64(value) != 1) {
+            return wf_error_set(error, WF_UNSUPPORTED,
+                                "case.json: the parallel size %.60s is not known", key);
+        }
+    }
+    return WF_OK;
+}
+
 enum wf_status wf_case_megatron(struct json_object *root, struct wf_case *it,
                                 struct wf_case_spec *spec, struct wf_error *error)
 {
@@ -289,6 +308,10 @@ enum wf_status wf_case_megatron(struct json_object *root, struct wf_case *it,
     }
     if (status == WF_OK) {
         status = wf_case_put_parallel(spec, root, keys, sizeof keys / sizeof keys[0], error);
+    }
+    if (status == WF_OK) {
+        status = refuse_further_sizes(wf_case_get(root, "parallel"), keys,
+                                      sizeof keys / sizeof keys[0], error);
     }
     if (status == WF_OK) {
         status = put_options(spec, root, it->model, error);
