@@ -44,6 +44,13 @@
     HEADS "\"num_experts\": 4, \"moe_intermediate_size\": 256, \"num_experts_per_tok\": 2, " \
           "\"num_shared_experts\": 1, \"first_k_dense_replace\": 4, \"use_qk_norm\": true, " \
           "\"router_dtype\": \"fp32\"" FP8
+#define LING25                                                                        \
+    HEAD("bailing_hybrid")                                                            \
+    "\"num_key_value_heads\": 4, \"head_dim\": 128, \"intermediate_size\": 512, "     \
+    "\"num_experts\": 4, \"moe_intermediate_size\": 256, \"num_shared_experts\": 1, " \
+    "\"first_k_dense_replace\": 4, \"layer_group_size\": 2, \"group_norm_size\": 2, " \
+    "\"full_attention_type\": \"mla\", \"q_lora_rank\": 128, \"kv_lora_rank\": 128, " \
+    "\"qk_nope_head_dim\": 128, \"qk_rope_head_dim\": 64, \"v_head_dim\": 128" FP8 "}"
 #define LAYER0 "model.layers.0."
 #define LAYER1 "model.layers.1."
 #define EXPERTS1 LAYER1 "mlp.experts.routed_experts."
@@ -169,6 +176,12 @@ static const struct {
        LAYER1 "attention.query_key_value.weight", 5 * 128 * 256},
       {LAYER1 "attention.query_key_value.weight_scale_inv", "3x2", 4,
        LAYER1 "attention.query_key_value.weight_scale_inv", 14}}},
+    {"lightning attention's gates are block fp8 as its other linears",
+     LING25,
+     "vllm:tp=2",
+     1,
+     {{LAYER0 "self_attn.g_proj.weight_scale_inv", "2x2", 0,
+       LAYER0 "attention.g_proj.weight_scale_inv", 4}}},
     {"few KV heads of two blocks each are repeated with both their scales",
      HEAD("qwen3") "\"num_key_value_heads\": 2, \"head_dim\": 256, \"intermediate_size\": "
                    "512" FP8_BUT("x") "}",
@@ -343,6 +356,25 @@ Test(vllm, routers_of_ling_have_the_dtype_that_the_config_says)
         wf_layout_free(layout);
         wf_model_free(model);
     }
+}
+
+/* Ling's class hands the quantisation to its linears alone, and its attention has no scales. */
+Test(vllm, attention_of_ling_has_no_scales)
+{
+    static const char *const names[] = {LAYER1 "attention.attn.q_scale",
+                                        LAYER1 "attention.attn.prob_scale"};
+    struct wf_model *model = parse(LING "}");
+    struct wf_recipe recipe;
+    struct wf_layout *layout = NULL;
+    struct wf_error error = {0};
+    cr_assert_eq(wf_recipe_parse("vllm:tp=4", model, &recipe, &error), WF_OK, "%s", error.text);
+    cr_assert_eq(wf_layout_derive(model, &recipe, 0, &layout, &error), WF_OK, "%s", error.text);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        cr_expect_eq(wf_layout_find(layout, names[i], strlen(names[i])), UINT32_MAX, "%s",
+                     names[i]);
+    }
+    wf_layout_free(layout);
+    wf_model_free(model);
 }
 
 Test(vllm, what_is_not_run_is_refused_by_name)
