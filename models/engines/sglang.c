@@ -10,7 +10,8 @@
  *   vocabulary      [layers/vocab_parallel_embedding.py] padded to 64, zeros behind; over the
  *                   attention's ranks under dp_attention, the head only with dp_lm_head
  *   attention       [layers/dp_attention.py: compute_dp_attention_world_info] over tp / dp ranks
- *   dense MLP       whole with moe_dense_tp=1 [layers/communicator.py: enable_moe_dense_fully_dp]
+ *   dense MLP       cut over all ranks; some classes keep it whole with moe_dense_tp=1
+ *                   [layers/layer_boundary/layout.py: is_dense_ffn_fully_dp]
  *   experts         [layers/moe/fused_moe_triton/layer.py] over ep ranks, each cut over tp / ep
  *   shared experts  cut over all ranks; whole with DeepEP [models/deepseek_v2.py]
  *   block fp8       [layers/quantization/fp8.py] one scale for 128 x 128, named weight_scale_inv
@@ -21,9 +22,6 @@
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define SCALE WF_SERVING_SCALE
-
-/* Whole blocks of fp8 on every rank, or refused: a scale is never repeated. */
-#define DENSE_SCALE(role_) role_ "(dense_size, F / 128 / dense_size)"
 
 static const struct wf_engine_row rows[] = {
     {.name = "{name}",
@@ -100,10 +98,7 @@ static const struct wf_engine_row rows[] = {
     WF_SGLANG_WHOLE("indexer_q_b|indexer_q_b_scale|indexer_k|indexer_k_scale|indexer_weights"),
     WF_SGLANG_WHOLE_AS("indexer_k_norm|indexer_k_norm_bias", "f32"),
 
-    WF_SGLANG_FUSED_OF("{dir}gate_up_proj.weight", "gate up", "dense"),
-    WF_SGLANG_FUSED_OF("{dir}gate_up_proj." SCALE,
-                       DENSE_SCALE("gate_scale") " " DENSE_SCALE("up_scale"), "dense"),
-    WF_SGLANG_COLUMNS_OF("down|down_scale", "dense"),
+    WF_SGLANG_DENSE_MLP("tp"),
 
     WF_SGLANG_WHOLE("router|shared_router"),
     WF_SGLANG_WHOLE_AS("router_correction", "f32"),

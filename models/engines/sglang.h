@@ -63,19 +63,35 @@ enum wf_status wf_sglang_experts(const struct wf_model *model, const struct wf_r
         .name = name_, .parts = parts_, .groups = group "_size", .cuts = "0/" group \
     }
 
+/* Whole blocks of fp8 on every rank, or refused: a scale is never repeated. */
+#define WF_SGLANG_DENSE_SCALE(role_, group) role_ "(" group "_size, F / 128 / " group "_size)"
+/* A dense MLP, cut over a group: "tp" in most classes, whatever moe_dense_tp says. */
+#define WF_SGLANG_DENSE_MLP(group)                                                               \
+    WF_SGLANG_FUSED_OF("{dir}gate_up_proj.weight", "gate up", group),                            \
+        WF_SGLANG_FUSED_OF("{dir}gate_up_proj." WF_SERVING_SCALE,                                \
+                           WF_SGLANG_DENSE_SCALE("gate_scale", group) " " WF_SGLANG_DENSE_SCALE( \
+                               "up_scale", group),                                               \
+                           group),                                                               \
+        WF_SGLANG_COLUMNS_OF("down|down_scale", group)
+/* Of the classes that ask is_dense_ffn_fully_dp [models/deepseek_v2.py, glm4_moe.py,
+ * glm4_moe_lite.py, bailing_moe.py]: whole on every rank with moe_dense_tp=1. */
+#define WF_SGLANG_DENSE_MLP_ONCE WF_SGLANG_DENSE_MLP("dense")
+
 /* The head of classes that build it on every stage of a pipeline. */
 #define WF_SGLANG_HEAD_EVERYWHERE(when_)                                                        \
     {                                                                                           \
         .name = "{top}lm_head.weight", .parts = "head", .when = when_, .pad = "vocab_multiple", \
         .cuts = "0/head"                                                                        \
     }
-/* Of those that build it whether it is tied or not: it is no second name of the embedding. */
-#define WF_SGLANG_HEAD_NEVER_TIED \
-    {                             \
-        "embedding", NULL, NULL   \
-    }
-/* Of those whose tied head is the embedding itself: with several stages only the one that embeds
- * has it. */
+/* Of those that build it whether it is tied or not: no loader of theirs fills a tied one. */
+#define WF_SGLANG_UNTIED \
+    "!tied: SGLang's class has a head of its own that nothing fills when it is tied"
+/* DeepSeek's class has it on the last stage, and ties it on a single one alone. */
+#define WF_SGLANG_MLA_HEAD                                                             \
+    "(!tied || pp == 1): SGLang's class has a head of its own on the last stage that " \
+    "nothing fills when it is tied"
+/* Of those whose tied head is the embedding itself: with several stages only one that embeds has
+ * it. */
 #define WF_SGLANG_TIED_ON_FIRST_STAGE                   \
     {                                                   \
         "embedding", "lm_head.weight", "tied && pp > 1" \
@@ -256,14 +272,17 @@ enum wf_status wf_sglang_experts(const struct wf_model *model, const struct wf_r
     WF_SGLANG_EXPERTS(WF_SGLANG_FUSES(rule), WF_SGLANG_ONE_EXTRA),        \
         WF_SGLANG_EXPERTS("!" WF_SGLANG_FUSES(rule), WF_SGLANG_NO_EXTRA), \
         WF_SERVING_SHARED("!" WF_SGLANG_FUSES(rule))
-#define WF_SGLANG_FUSING_REQUIRES(rule)                                                    \
-    "(!shared_experts.fused || (ep == 1 && a2a.none)): a fused shared expert with expert " \
-    "parallelism is not known|"                                                            \
-    "(redundant == 0 || !" WF_SGLANG_FUSES(                                                \
-        rule) "): a fused shared expert behind redundant ones is not known; say "          \
-              "shared_experts=separate|"                                                   \
-              "(!int4 || !" WF_SGLANG_FUSES(                                               \
-                  rule) "): a shared expert fused with int4 ones is not known; say "       \
-                        "shared_experts=separate"
+#define WF_SGLANG_FUSING_REQUIRES(rule)                                                        \
+    "(!shared_experts.fused || (ep == 1 && a2a.none)): a fused shared expert with expert "     \
+    "parallelism is not known|"                                                                \
+    "(redundant == 0 || !" WF_SGLANG_FUSES(                                                    \
+        rule) "): a fused shared expert behind redundant ones is not known; say "              \
+              "shared_experts=separate|"                                                       \
+              "(S <= I || !" WF_SGLANG_FUSES(                                                  \
+                  rule) "): several shared experts in one are not fused; say "                 \
+                        "shared_experts=separate|"                                             \
+                        "(!int4 || !" WF_SGLANG_FUSES(                                         \
+                            rule) "): a shared expert fused with int4 ones is not known; say " \
+                                  "shared_experts=separate"
 
 #endif

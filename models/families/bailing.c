@@ -49,10 +49,17 @@ static const struct wf_engine_row vllm_rows[] = {
     {.name = "{name}", .parts = "router", .when = "router_said && !router_f32", .dtype = "bf16"},
 };
 
-/* SGLang [models/bailing_moe.py]: the router in router_dtype, the head on every stage. */
+/* SGLang [models/bailing_moe.py]: the router in router_dtype, the head on every stage, and the
+ * last stage embeds too where that is the head. */
 static const struct wf_engine_row sglang_rows[] = {
+    {.name = "{name}",
+     .parts = "embedding",
+     .when = "embeds || (tied && heads)",
+     .pad = "vocab_multiple",
+     .cuts = "0/embed"},
     WF_SGLANG_HEAD_EVERYWHERE("!tied"),
     WF_SGLANG_WHOLE_AS("router", "f32: router_f32"),
+    WF_SGLANG_DENSE_MLP_ONCE,
 };
 static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_TIED_ON_FIRST_STAGE};
 

@@ -81,7 +81,7 @@ static const struct wf_engine_row sglang_rows[] = {
     WF_SGLANG_EMBEDDING_WHOLE_UNDER_DP,
     {.name = "lm_head.weight",
      .parts = "head",
-     .when = "heads && (!tied || pp > 1)",
+     .when = "heads",
      .pad = "vocab_multiple",
      .cuts = "0/head",
      .dtype = "f32"},
@@ -115,10 +115,11 @@ static const struct wf_family_engine engines[] = {
      "multiple of tp"},
     {.engine = "sglang",
      .requires =
-         "latents: SGLang registers this class for Ling 2.5 alone|ng % attn_size == 0: groups "
+         "latents: SGLang registers this class for Ling 2.5 alone|!tied: SGLang's class fails "
+         "with a tied head|ng % attn_size == 0: groups "
          "of g_norm cannot be divided over the attention's ranks|redundant == 0: SGLang's "
-         "class has no redundant experts|router_f32: SGLang's router would be bf16|(a2a.none "
-         "&& moe_dense_tp == 0): SGLang's class cuts its MLPs whatever these say",
+         "class has no redundant experts|router_f32: SGLang's router would be bf16|a2a.none: "
+         "SGLang's class cuts its shared experts whatever this says",
      WF_ROWS_OF(sglang_rows)},
 };
 

@@ -34,11 +34,13 @@ static const struct wf_engine_alias vllm_aliases[] = {
 };
 
 /* SGLang fuses the shared expert of V3 and R1 [models/deepseek_v2.py:
- * determine_num_fused_shared_experts]; V3.2's class and other sizes do not. */
-#define FUSED_WHERE "E == 256 && S == I && ih == 0"
+ * determine_num_fused_shared_experts]; the classes of V2 and V3.2 and other
+ * sizes do not. */
+#define FUSED_WHERE "E == 256 && S == I && ih == 0 && !v2"
 
 static const struct wf_engine_row sglang_rows[] = {
     WF_SGLANG_FUSING_EXPERTS(FUSED_WHERE),
+    WF_SGLANG_DENSE_MLP_ONCE,
 };
 
 static const struct wf_family_engine engines[] = {
@@ -47,7 +49,7 @@ static const struct wf_family_engine engines[] = {
      WF_ROWS_OF(vllm_rows),
      WF_ALIASES_OF(vllm_aliases)},
     {.engine = "sglang",
-     .requires = WF_SGLANG_FUSING_REQUIRES(FUSED_WHERE),
+     .requires = WF_SGLANG_FUSING_REQUIRES(FUSED_WHERE) "|" WF_SGLANG_MLA_HEAD,
      WF_ROWS_OF(sglang_rows)},
 };
 

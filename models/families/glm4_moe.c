@@ -55,15 +55,14 @@ static const struct wf_engine_row sglang_rows[] = {
     WF_SGLANG_HEAD_EVERYWHERE(NULL),
     WF_SGLANG_WHOLE_AS("router", "f32"),
     WF_SGLANG_FUSING_EXPERTS(FUSED_WHERE),
+    WF_SGLANG_DENSE_MLP_ONCE,
 };
-static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_HEAD_NEVER_TIED};
 
 static const struct wf_family_engine engines[] = {
     {.engine = "vllm", .requires = WF_VLLM_NEVER_TIED, WF_ROWS_OF(vllm_rows)},
     {.engine = "sglang",
-     .requires = WF_SGLANG_FUSING_REQUIRES(FUSED_WHERE),
-     WF_ROWS_OF(sglang_rows),
-     WF_ALIASES_OF(sglang_aliases)},
+     .requires = WF_SGLANG_UNTIED "|" WF_SGLANG_FUSING_REQUIRES(FUSED_WHERE),
+     WF_ROWS_OF(sglang_rows)},
 };
 
 const struct wf_family wf_family_glm4_moe = {

@@ -164,7 +164,6 @@ static const struct wf_engine_row sglang_rows[] = {
      .when = "mxfp4",
      .data_when = "etp_rank == 0"},
 };
-static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_HEAD_NEVER_TIED};
 
 static const struct wf_family_engine engines[] = {
     {.engine = "hf", WF_ROWS_OF(hf_rows)},
@@ -181,15 +180,15 @@ static const struct wf_family_engine engines[] = {
                  "gpt-oss class "
                  "deals experts out equally"},
     {.engine = "sglang",
-     .requires =
-         "(moe_backend.auto || moe_backend.triton || moe_backend.triton_kernel): what this "
-         "backend makes of gpt-oss's experts is not known|(capability.sm90 || "
-         "!attention.auto): on sm100 the dtype of the sinks follows the attention's backend; "
-         "name it with attention|redundant == 0: SGLang's loader of gpt-oss places no "
-         "redundant experts|I % etp_size == 0: an expert's size cannot be divided over its "
-         "ranks",
-     WF_ROWS_OF(sglang_rows),
-     WF_ALIASES_OF(sglang_aliases)},
+     .requires = WF_SGLANG_UNTIED
+     "|"
+     "(moe_backend.auto || moe_backend.triton || moe_backend.triton_kernel): what this "
+     "backend makes of gpt-oss's experts is not known|(capability.sm90 || "
+     "!attention.auto): on sm100 the dtype of the sinks follows the attention's backend; "
+     "name it with attention|redundant == 0: SGLang's loader of gpt-oss places no "
+     "redundant experts|I % etp_size == 0: an expert's size cannot be divided over its "
+     "ranks",
+     WF_ROWS_OF(sglang_rows)},
 };
 
 const struct wf_family wf_family_gpt_oss = {

@@ -147,6 +147,7 @@ static const struct wf_engine_row vllm_rows[] = {
 /* [SGLang: models/kimi_k25.py, kimi_vl_moonvit.py: MLP2] Only the attention is cut. */
 static const struct wf_engine_row sglang_rows[] = {
     WHOLE,
+    WF_SGLANG_DENSE_MLP_ONCE,
     {.name = "{name}", .parts = "vision_fc1|vision_fc1_bias|vision_fc2"},
     WF_SGLANG_FUSED_OF("{dir}attn.qkv_proj.weight", WF_SERVING_VISION_QKV("vision_qkv"), "vision"),
     WF_SGLANG_FUSED_OF("{dir}attn.qkv_proj.bias", WF_SERVING_VISION_QKV("vision_qkv_bias"),
@@ -173,6 +174,7 @@ static const struct wf_family_engine engines[] = {
      "|!tower || !fp8: which linears of the vision tower are block fp8 in vLLM is not known",
      .prefix = "language_model."},
     {.engine = "sglang",
+     .requires = WF_SGLANG_MLA_HEAD,
      WF_ROWS_OF(sglang_rows),
      .renames = MERGER_NAMES " .wo.=>.attn.proj.",
      .prefix = "language_model."},

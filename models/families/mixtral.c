@@ -49,16 +49,15 @@ static const struct wf_engine_row sglang_rows[] = {
     WF_SGLANG_HEAD_EVERYWHERE(NULL),
     WF_SGLANG_QKV_WITH_KV_SCALES,
 };
-static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_HEAD_NEVER_TIED};
 
 static const struct wf_family_engine engines[] = {
     {.engine = "memory", .renames = "block_sparse_moe.=>mlp.", .order = WF_ROUTER_FIRST},
     {.engine = "vllm", WF_ROWS_OF(vllm_rows), WF_ALIASES_OF(vllm_aliases)},
     {.engine = "sglang",
-     .requires = WF_SGLANG_NO_DP_ATTENTION
+     .requires = WF_SGLANG_UNTIED
+     "|" WF_SGLANG_NO_DP_ATTENTION
      "|nq * d == H: SGLang's class ignores head_dim and takes hidden_size / heads",
-     WF_ROWS_OF(sglang_rows),
-     WF_ALIASES_OF(sglang_aliases)},
+     WF_ROWS_OF(sglang_rows)},
 };
 
 const struct wf_family wf_family_mixtral = {

@@ -61,7 +61,6 @@ static const struct wf_engine_row sglang_rows[] = {
     WF_SGLANG_HEAD_EVERYWHERE(NULL),
     WF_SGLANG_QKV_WITH_KV_SCALES,
 };
-static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_HEAD_NEVER_TIED};
 
 static const struct wf_family_engine engines[] = {
     {.engine = "memory", .order = WF_ROUTER_FIRST},
@@ -71,9 +70,10 @@ static const struct wf_family_engine engines[] = {
      WF_ROWS_OF(vllm_rows),
      WF_ALIASES_OF(vllm_aliases)},
     {.engine = "sglang",
-     .requires = "nq * d == H: SGLang's class ignores head_dim and takes hidden_size / heads",
-     WF_ROWS_OF(sglang_rows),
-     WF_ALIASES_OF(sglang_aliases)},
+     .requires = WF_SGLANG_UNTIED
+     "|"
+     "nq * d == H: SGLang's class ignores head_dim and takes hidden_size / heads",
+     WF_ROWS_OF(sglang_rows)},
 };
 
 const struct wf_family wf_family_qwen2_moe = {

@@ -34,8 +34,6 @@ static const struct wf_family_row rows[] = {
 
 static const struct wf_family_engine engines[] = {
     {.engine = "vllm", .requires = WF_VLLM_NO_O_BIAS},
-    {.engine = "sglang",
-     .requires = "moe_dense_tp == 0: SGLang's class cuts its MLP whatever moe_dense_tp says"},
 };
 
 const struct wf_family wf_family_qwen3 = {

@@ -47,14 +47,13 @@ static const struct wf_engine_alias vllm_aliases[] = {
 
 /* SGLang builds the head on every stage [models/qwen3_moe.py]. */
 static const struct wf_engine_row sglang_rows[] = {WF_SGLANG_HEAD_EVERYWHERE(NULL)};
-static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_HEAD_NEVER_TIED};
 
 static const struct wf_family_engine engines[] = {
     {.engine = "vllm",
      WF_ROWS_OF(vllm_rows),
      WF_ALIASES_OF(vllm_aliases),
      .requires = WF_VLLM_ENOUGH_EXPERTS "|" WF_VLLM_NO_O_BIAS},
-    {.engine = "sglang", WF_ROWS_OF(sglang_rows), WF_ALIASES_OF(sglang_aliases)},
+    {.engine = "sglang", .requires = WF_SGLANG_UNTIED, WF_ROWS_OF(sglang_rows)},
 };
 
 const struct wf_family wf_family_qwen3_moe = {

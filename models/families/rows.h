@@ -70,10 +70,11 @@
 #define WF_REFUSED_SHARED                                                                \
     "shared_expert_intermediate_size: a shared expert|n_shared_experts: shared experts|" \
     "num_shared_experts: shared experts"
-#define WF_REFUSED_BAILING                                                \
-    WF_REFUSED_ALWAYS                                                     \
-    "|" WF_REFUSED_NESTED "|" WF_REFUSED_USE_BIAS "|" WF_REFUSED_MLP_BIAS \
-    "|use_qkv_bias: biases of the attention|attention_bias: biases of the attention"
+#define WF_REFUSED_BAILING                                                           \
+    WF_REFUSED_ALWAYS                                                                \
+    "|" WF_REFUSED_NESTED "|" WF_REFUSED_USE_BIAS "|" WF_REFUSED_MLP_BIAS            \
+    "|use_qkv_bias: biases of the attention|attention_bias: biases of the attention" \
+    "|norm_head: a head that engines normalise when they load it"
 #define WF_REFUSED_QKV_BIAS "qkv_bias: biases under another flag than attention_bias"
 
 #define WF_ROW_EMBEDDING(M)                                                 \
