@@ -1,5 +1,5 @@
-/* test_case.c - which SPEC follows from case.json of Megatron and FSDP, also where options differ
- * from those that were executed.
+/* test_case.c - which SPEC follows from case.json of Megatron, FSDP and SGLang, also where options
+ * differ from those that were executed.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -68,6 +68,15 @@ static const struct {
      "!the parallel size gtp_remat is not known"},
     {"megatron-qwen3-pp3-first2-last1", "\"num_layers_in_last_pipeline_stage\": 1",
      "\"num_layers_in_last_pipeline_stage\": 0", "!last: expected 1 to"},
+    {"sglang-qwen3moe-tp4ep4", "\"ep_size\": 4", "\"moe_a2a_backend\": \"deepep\"",
+     "sglang:dtype=f32,tp=4,ep=4,a2a=deepep"},
+    {"sglang-qwen3moe-tp4ep4", "\"ep_size\": 4",
+     "\"dp_size\": 1, \"enable_dp_attention\": true, \"enable_dp_lm_head\": true",
+     "sglang:dtype=f32,tp=4"},
+    {"sglang-qwen3moe-tp4ep4", "\"ep_size\": 4", "\"attn_dp_size\": 2, \"enable_dp_lm_head\": true",
+     "sglang:dtype=f32,tp=4,dp=2,dp_attention=1,dp_lm_head=1"},
+    {"sglang-qwen3moe-tp4ep4", "\"ep_size\": 4", "\"attn_cp_size\": 2",
+     "!attn_cp_size is not supported"},
     {"fsdp2-qwen3-dp2", NULL, NULL, "fsdp:dtype=f32,dp=2,order=dp"},
     {"fsdp2-odd-hsdp2x3", NULL, NULL, "fsdp:dtype=f32,dp=3,replicate=2,order=dp-replicate"},
     {"fsdp2-qwen3-dp3-tp2", NULL, NULL, "fsdp:dtype=f32,dp=3,tp=2,order=tp-dp"},

@@ -36,6 +36,41 @@ static const char *const methods[] = {
     "Mxfp4MoEMethod",
 };
 
+static int64_t option_number(struct json_object *map, const char *name)
+{
+    struct json_object *value = wf_case_get(map, name);
+    return json_object_is_type(value, json_type_int) ? json_object_get_int64(value) : 0;
+}
+
+/* What ServerArgs makes of what it was given [arg_groups/parallel_hook.py, overrides.py]: the older
+ * spelling of attention's groups, none of which is one group alone, and an all-to-all over experts
+ * that deals them over all ranks. */
+static void resolve_options(struct json_object *root)
+{
+    struct json_object *map = wf_case_get(root, "engine_options");
+    struct json_object *backend = wf_case_get(map, "moe_a2a_backend");
+    int64_t groups = option_number(map, "attn_dp_size");
+    if (!json_object_is_type(map, json_type_object)) {
+        return;
+    }
+    if (groups > 1) {
+        json_object_object_add(map, "dp_size", json_object_new_int64(groups));
+        json_object_object_add(map, "enable_dp_attention", json_object_new_boolean(true));
+    }
+    if (groups > 0) {
+        json_object_object_del(map, "attn_dp_size");
+    }
+    if (option_number(map, "dp_size") <= 1) {
+        json_object_object_del(map, "enable_dp_attention");
+        json_object_object_del(map, "enable_dp_lm_head");
+    }
+    if (json_object_is_type(backend, json_type_string) &&
+        strcmp(json_object_get_string(backend), "none") != 0) {
+        int64_t ranks = option_number(wf_case_get(root, "parallel"), "tp");
+        json_object_object_add(map, "ep_size", json_object_new_int64(ranks));
+    }
+}
+
 enum wf_status wf_case_sglang(struct json_object *root, struct wf_case *it,
                               struct wf_case_spec *spec, struct wf_error *error)
 {
@@ -44,6 +79,7 @@ enum wf_status wf_case_sglang(struct json_object *root, struct wf_case *it,
     static const char *const maps[] = {"engine_options", "environment"};
     size_t len = 0;
     const char *backend = wf_case_text(root, "moe_runner_backend", &len);
+    resolve_options(root);
     enum wf_status status = wf_case_put_version(spec, root, error);
     if (status == WF_OK) {
         status = wf_case_put_parallel(spec, root, sizes, sizeof sizes / sizeof sizes[0], error);
