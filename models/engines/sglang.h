@@ -148,6 +148,11 @@ enum wf_status wf_sglang_experts(const struct wf_model *model, const struct wf_r
         "gdn_dt_bias", "{dir}linear_attn.attn.dt_bias", NULL \
     }
 
+/* Qwen's classes say is_layer_sparse = True [models/qwen2_moe.py, qwen3_moe.py, qwen3_next.py]. */
+#define WF_SGLANG_ALL_SPARSE                                                                \
+    "(E == 0 || (moe_step == 1 && mlp_only_count == 0)): SGLang's class builds experts in " \
+    "every layer, and loads nothing where mlp_only_layers or decoder_sparse_step make it dense"
+
 #define WF_SGLANG_NO_DP_ATTENTION                                                 \
     "dp == 1: SGLang's class cuts its attention over all tensor parallel ranks, " \
     "whatever dp_attention says"

@@ -140,16 +140,21 @@ static const struct wf_engine_row vllm_rows[] = {
     {.name = "{name}", .parts = POOLING, .kind = WF_ROW_ABSENT},
 };
 static const struct wf_engine_alias vllm_aliases[] = {WF_VLLM_TIED_EVERYWHERE};
-static const struct wf_engine_row sglang_rows[] = {WF_SGLANG_GEMMA3_ROWS};
+/* SGLang's tower is cut over all ranks, whatever the encoder's mode says [models/gemma3_mm.py gives
+ * siglip.py no use_data_parallel]. */
+static const struct wf_engine_row sglang_rows[] = {
+    WF_SGLANG_GEMMA3_ROWS,
+    {.name = "{name}", .parts = "vision_pos", .when = "embeds", .pad = "64", .cuts = "0/tp"},
+    WF_SGLANG_FUSED_OF("{dir}qkv_proj.weight", "vision_q vision_k vision_v", "tp"),
+    WF_SGLANG_FUSED_OF("{dir}qkv_proj.bias", "vision_q_bias vision_k_bias vision_v_bias", "tp"),
+    WF_SGLANG_COLUMNS_OF("vision_proj|vision_fc2", "tp"),
+    WF_SGLANG_ROWS_OF("vision_fc1|vision_fc1_bias", "tp"),
+};
 
 /* Both engines give the tower's linears the config of the quantisation, each with exceptions of its
  * own. */
 #define REQUIRES \
     "!tower || !fp8: which linears of the vision tower are block fp8 in an engine is not known"
-#define SGLANG_REQUIRES                                                                      \
-    REQUIRES                                                                                 \
-    "|!tower || vision.tp: the class cuts its tower over all ranks, whatever the encoder's " \
-    "mode says; leave out vision=data"
 
 /* Files and memory of transformers 5 disagree (tests/golden/real/hf-transformers-5.24.0). */
 static const struct wf_family_engine engines[] = {
@@ -172,7 +177,7 @@ static const struct wf_family_engine engines[] = {
      .prefix = "language_model.",
      .renames = "self_attn.out_proj=>self_attn.proj",
      .requires = WF_SGLANG_GEMMA3_REQUIRES
-     "|" SGLANG_REQUIRES
+     "|" REQUIRES
      "|!pooled: SGLang's tower has no head that pools, and its loader refuses files "
      "with one; give \"vision_use_head\": false",
      WF_ROWS_OF(sglang_rows)},

@@ -71,7 +71,7 @@ static const struct wf_family_engine engines[] = {
      WF_ALIASES_OF(vllm_aliases)},
     {.engine = "sglang",
      .requires = WF_SGLANG_UNTIED
-     "|"
+     "|" WF_SGLANG_ALL_SPARSE "|"
      "nq * d == H: SGLang's class ignores head_dim and takes hidden_size / heads",
      WF_ROWS_OF(sglang_rows)},
 };

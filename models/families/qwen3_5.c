@@ -93,6 +93,7 @@ static const struct wf_family_engine engines[] = {
                 "lm_head=>language_model.lm_head",
      .prefix = "language_model."},
     {.engine = "sglang",
+     .requires = WF_SGLANG_ALL_SPARSE,
      .renames = "model.language_model.=>model. model.visual.=>visual. self_attn.=>",
      WF_ROWS_OF(sglang_rows),
      WF_ALIASES_OF(sglang_aliases)},

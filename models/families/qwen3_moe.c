@@ -53,7 +53,9 @@ static const struct wf_family_engine engines[] = {
      WF_ROWS_OF(vllm_rows),
      WF_ALIASES_OF(vllm_aliases),
      .requires = WF_VLLM_ENOUGH_EXPERTS "|" WF_VLLM_NO_O_BIAS},
-    {.engine = "sglang", .requires = WF_SGLANG_UNTIED, WF_ROWS_OF(sglang_rows)},
+    {.engine = "sglang",
+     .requires = WF_SGLANG_UNTIED "|" WF_SGLANG_ALL_SPARSE,
+     WF_ROWS_OF(sglang_rows)},
 };
 
 const struct wf_family wf_family_qwen3_moe = {

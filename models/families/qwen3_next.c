@@ -82,7 +82,7 @@ static const struct wf_family_engine engines[] = {
      .requires = WF_VLLM_ENOUGH_EXPERTS "|!tied: vLLM's Qwen3-Next class does not tie its head"},
     {.engine = "sglang",
      .renames = "self_attn.=>",
-     .requires = "pp == 1: SGLang's class has one stage|" WF_SGLANG_UNTIED,
+     .requires = "pp == 1: SGLang's class has one stage|" WF_SGLANG_UNTIED "|" WF_SGLANG_ALL_SPARSE,
      WF_ROWS_OF(sglang_rows),
      WF_ALIASES_OF(sglang_aliases)},
 };

@@ -81,7 +81,9 @@ static const struct wf_family_engine engines[] = {
      .renames = "model.language_model.=>language_model.model. model.visual.=>visual. "
                 "lm_head=>language_model.lm_head",
      .prefix = "language_model."},
-    {.engine = "sglang", .renames = "model.language_model.=>model. model.visual.=>visual."},
+    {.engine = "sglang",
+     .requires = WF_SGLANG_ALL_SPARSE,
+     .renames = "model.language_model.=>model. model.visual.=>visual."},
 };
 
 const struct wf_family wf_family_qwen3_vl = {

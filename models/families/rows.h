@@ -251,6 +251,7 @@
         {"I", "moe_intermediate_size", I_otherwise, NULL},                                \
         {"moe_step", "decoder_sparse_step", "1", NULL},                                   \
         {"mlp_only", "mlp_only_layers", "0", "@layer"},                                   \
+        {"mlp_only_count", "#mlp_only_layers", "0", NULL},                                \
     {                                                                                     \
         "moe", NULL, "E > 0 && (" mtp "(!mlp_only && (layer + 1) % moe_step == 0))", NULL \
     }
