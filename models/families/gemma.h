@@ -35,7 +35,8 @@
         .name = "{name}", .parts = "embedding", .when = "embeds" \
     }
 #define WF_SGLANG_GEMMA3_REQUIRES \
-    WF_SGLANG_NO_DP_ATTENTION "|pp == 1: no layout of several stages is known"
+    WF_SGLANG_NO_DP_ATTENTION     \
+    "|pp == 1: no layout of several stages is known|tied: SGLang's class loads no head of its own"
 
 #define WF_REFUSED_GEMMA                                                                      \
     WF_REFUSED_ALWAYS                                                                         \
