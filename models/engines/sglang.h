@@ -164,9 +164,9 @@ enum wf_status wf_sglang_experts(const struct wf_model *model, const struct wf_r
 #define WF_SGLANG_UP_FIRST "(moe_backend.flashinfer_cutlass || moe_backend.flashinfer_trtllm)"
 /* The hook of the unquantised method shuffles rows for TRT-LLM's kernels. */
 #define WF_SGLANG_TILED "(moe_backend.flashinfer_trtllm && stage.post && !has.expert_gate_scale)"
-/* triton_kernels' matrix product wants [in, out]: executed layouts are [out, in] before the hook
- * (gpt-oss) and [in, out] behind it (Qwen3-MoE), of one class [layers/quantization/unquant.py]. */
-#define WF_SGLANG_TRANSPOSED "(moe_backend.triton_kernel && stage.post)"
+/* triton_kernels' matrix product wants [in, out], and its experts are made so before they are
+ * loaded [layers/quantization/unquant.py: UnquantizedFusedMoEMethod.create_weights]. */
+#define WF_SGLANG_TRANSPOSED "moe_backend.triton_kernel"
 /* SGLANG_OPT_FUSE_SWIGLU_INTERLEAVED: the hook interleaves gate and up, in place. */
 #define WF_SGLANG_INTERLEAVED "(swiglu_interleaved && stage.post && !has.expert_gate_scale)"
 

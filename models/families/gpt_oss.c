@@ -101,9 +101,9 @@ static const struct wf_engine_row vllm_rows[] = {
 /* SGLang [models/gpt_oss.py]: attention and router keep the config's dtype, sinks bf16 or what the
  * attention's backend wants, gate and up rows alternate as in the checkpoint, biases of experts
  * have a dtype of their own [layers/quantization/unquant.py, mxfp4.py], and only the first rank of
- * an expert keeps w2's. By itself it takes triton_kernels, whose hook transposes. Shares of mxfp4
- * experts are whole blocks, the last one short, in tensors of a multiple of 64. */
-#define TRANSPOSED "((moe_backend.triton_kernel || (moe_backend.auto && ep == 1)) && stage.post)"
+ * an expert keeps w2's. By itself it takes triton_kernels, whose experts are transposed. Shares of
+ * mxfp4 experts are whole blocks, the last one short, in tensors of a multiple of 64. */
+#define TRANSPOSED "(moe_backend.triton_kernel || (moe_backend.auto && ep == 1 && !mxfp4))"
 #define ALTERNATING(name_, parts_) \
     .name = "{experts}" name_, .parts = parts_, .groups = "I", .cuts = "0/etp"
 #define BLOCKS_OF(name_, parts_)                                 \

@@ -71,6 +71,17 @@ static void resolve_options(struct json_object *root)
     }
 }
 
+/* SGLang sets the flags of experts before it builds a model [managers/scheduler.py:
+ * init_moe_gemm_config]. Cases read back before the hook set them from what was asked for alone: a
+ * backend that SGLang would choose itself (triton_kernel, for gpt-oss) is reported, but experts
+ * were made as for Triton (tests/golden/real/sglang-gptoss-bf16-tp2). */
+static bool is_unset_default(struct json_object *root, const char *backend)
+{
+    return strcmp(backend, "triton_kernel") == 0 &&
+           wf_case_text_begins(root, "stage", "after load_weights (") &&
+           !wf_case_get(wf_case_get(root, "engine_options"), "moe_runner_backend");
+}
+
 enum wf_status wf_case_sglang(struct json_object *root, struct wf_case *it,
                               struct wf_case_spec *spec, struct wf_error *error)
 {
@@ -94,7 +105,9 @@ enum wf_status wf_case_sglang(struct json_object *root, struct wf_case *it,
     if (status == WF_OK) {
         status = wf_case_put_stage(spec, root, error);
     }
-    if (backend) {
+    if (backend && is_unset_default(root, backend)) {
+        wf_case_put(spec, "moe_backend", "triton", strlen("triton"));
+    } else if (backend) {
         wf_case_put(spec, "moe_backend", backend, len);
     }
     if (wf_case_text_begins(root, "reported_compute_capability", "10.")) {
