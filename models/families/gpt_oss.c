@@ -186,7 +186,8 @@ static const struct wf_family_engine engines[] = {
      "backend makes of gpt-oss's experts is not known|(capability.sm90 || "
      "!attention.auto): on sm100 the dtype of the sinks follows the attention's backend; "
      "name it with attention|redundant == 0: SGLang's loader of gpt-oss places no "
-     "redundant experts|I % etp_size == 0: an expert's size cannot be divided over its "
+     "redundant experts|(ep == 1 || mxfp4): SGLang's loader of gpt-oss in bf16 deals out no "
+     "experts|I % etp_size == 0: an expert's size cannot be divided over its "
      "ranks",
      WF_ROWS_OF(sglang_rows)},
 };
