@@ -103,6 +103,25 @@ static enum wf_status put_experts(struct wf_case_spec *spec, struct json_object 
     return status;
 }
 
+/* Another size than those known (context parallelism) would deal ranks out otherwise. */
+static enum wf_status check_parallel(struct json_object *root, struct wf_error *error)
+{
+    static const char *const known[] = {"tp", "pp", "dp", "world", "expert_parallel", "rank_order"};
+    json_object_object_foreach(wf_case_get(root, "parallel"), key, value)
+    {
+        size_t i = 0;
+        while (i < sizeof known / sizeof known[0] && strcmp(known[i], key) != 0) {
+            i++;
+        }
+        bool one = json_object_is_type(value, json_type_int) && json_object_get_int64(value) == 1;
+        if (i == sizeof known / sizeof known[0] && !one && json_object_get_boolean(value)) {
+            return wf_error_set(error, WF_UNSUPPORTED, "case.json: parallel.%.60s is not supported",
+                                key);
+        }
+    }
+    return WF_OK;
+}
+
 enum wf_status wf_case_vllm(struct json_object *root, struct wf_case *it, struct wf_case_spec *spec,
                             struct wf_error *error)
 {
@@ -112,6 +131,9 @@ enum wf_status wf_case_vllm(struct json_object *root, struct wf_case *it, struct
     enum wf_status status = wf_case_put_version(spec, root, error);
     if (status == WF_OK) {
         status = wf_case_put_parallel(spec, root, sizes, sizeof sizes / sizeof sizes[0], error);
+    }
+    if (status == WF_OK) {
+        status = check_parallel(root, error);
     }
     if (status == WF_OK) {
         status = put_experts(spec, root, error);
