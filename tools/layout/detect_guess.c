@@ -18,6 +18,7 @@ enum {
 };
 
 const struct wf_guess_ranks wf_guess_one_rank = {.count = 1, .at = {{0, 1}}};
+static const struct wf_guess_ranks two_ranks = {.count = 2, .at = {{0, 1}, {1, 1}}};
 
 bool wf_guess_is_flag(const struct wf_family_size *size)
 {
@@ -247,9 +248,16 @@ char *wf_guess_config(const struct wf_guess *guess)
     return copy;
 }
 
+/* On one rank torch keeps the shapes of what FSDP1 flattens on more: two are looked at then. */
+static bool is_alone(const struct wf_guess *guess)
+{
+    return guess->sizes[0] == '\0' && strstr(guess->words, "flat=1") != NULL;
+}
+
 void wf_guess_spec(const struct wf_guess *guess, char out[WF_SPEC_MAX])
 {
-    const char *const texts[] = {guess->words, guess->sizes, guess->pipeline};
+    bool alone = is_alone(guess);
+    const char *const texts[] = {guess->words, alone ? "dp=2" : guess->sizes, guess->pipeline};
     size_t used = (size_t)snprintf(out, WF_SPEC_MAX, "%s:", guess->engine->name);
     const char *mark = "";
     if (wf_guess_engine_knows(guess->engine, "dtype")) {
@@ -369,6 +377,7 @@ bool wf_guess_seen(const struct wf_guess *guess, const struct wf_guess_ranks *ra
     const struct wf_model *model = wf_guess_trial(guess, &recipe);
     bool good = model != NULL;
     *out = (struct wf_seen){0};
+    ranks = ranks == &wf_guess_one_rank && is_alone(guess) ? &two_ranks : ranks;
     for (uint32_t i = 0; i < ranks->count && good; i++) {
         good = add_rank(guess, model, &recipe, ranks->at[i].rank, ranks->at[i].weight, out);
     }
