@@ -20,7 +20,7 @@ struct row {
 };
 
 static const struct row fsdp[] = {
-    {"dtensor-odd-tp3", DETECT_RIGHT},        {"fsdp1-qwen3-dp3", DETECT_RIGHT},
+    {"dtensor-odd-tp3", DETECT_RIGHT},        {"fsdp1-qwen3-dp3", DETECT_AMBIGUOUS},
     {"fsdp2-odd-dp8-empty", DETECT_RIGHT},    {"fsdp2-odd-hsdp2x3", DETECT_RIGHT},
     {"fsdp2-odd-tied-dp5", DETECT_RIGHT},     {"fsdp2-qwen3-dp2", DETECT_RIGHT},
     {"fsdp2-qwen3-dp2-tp2", DETECT_RIGHT},    {"fsdp2-qwen3-dp3", DETECT_RIGHT},
@@ -73,7 +73,10 @@ static const struct row sglang[] = {
     {"sglang-deepseekv3-tp2-moedense1-dpattn2", DETECT_AMBIGUOUS},
     {"sglang-deepseekv3-tp4-dpattn2ep4", DETECT_AMBIGUOUS},
     {"sglang-deepseekv32-tp2", DETECT_AMBIGUOUS},
+    {"sglang-dsv2-noqlora-tp2", DETECT_AMBIGUOUS},
+    {"sglang-gemma2-tp4-odd", DETECT_AMBIGUOUS},
     {"sglang-gemma3-tp2-tied", DETECT_AMBIGUOUS},
+    {"sglang-gemma3-tower-data", DETECT_RIGHT},
     {"sglang-glm4moe-tp2", DETECT_AMBIGUOUS},
     {"sglang-glm4moelite-tp2", DETECT_AMBIGUOUS},
     {"sglang-gptoss-bf16-tp2", DETECT_AMBIGUOUS},
@@ -82,7 +85,9 @@ static const struct row sglang[] = {
     {"sglang-ling25-tp2", DETECT_AMBIGUOUS},
     {"sglang-llama-tp1", DETECT_AMBIGUOUS},
     {"sglang-llama-tp2pp2-tied", DETECT_AMBIGUOUS},
+    {"sglang-mistral-tp2", DETECT_AMBIGUOUS},
     {"sglang-mixtral-tp2", DETECT_AMBIGUOUS},
+    {"sglang-qwen2moe-tp2", DETECT_AMBIGUOUS},
     {"sglang-qwen2-tp4-tied", DETECT_AMBIGUOUS},
     {"sglang-qwen3-fp8block-tp2", DETECT_AMBIGUOUS},
     {"sglang-qwen3-tp2", DETECT_AMBIGUOUS},
