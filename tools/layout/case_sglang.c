@@ -33,6 +33,7 @@ static const char *const methods[] = {
     "UnquantizedFusedMoEMethod",
     "Fp8LinearMethod",
     "Fp8MoEMethod",
+    "Fp8KVCacheMethod", /* scales of the cache, which are no weights */
     "Mxfp4MoEMethod",
 };
 
