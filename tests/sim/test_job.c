@@ -44,10 +44,10 @@ Test(job, no_torn_version_and_no_stuck_rank)
         doubts += result.doubts;
     }
     for (int i = 0; i < JOB_AT_PREPARING; i++) {
-        cr_expect_gt(struck_at[i], 0, "no fault struck %s", job_point_names[i]);
+        cr_expect(SANITIZED || struck_at[i] > 0, "no fault struck %s", job_point_names[i]);
     }
     for (int i = 0; i < JOB_LOSE; i++) {
-        cr_expect_gt(struck_by[i], 0, "nothing was struck by %s", job_fault_names[i]);
+        cr_expect(SANITIZED || struck_by[i] > 0, "nothing was struck by %s", job_fault_names[i]);
     }
     cr_expect_gt(server, 0, "the server was never struck");
     cr_expect_gt(commits, SEEDS);
@@ -80,7 +80,7 @@ Test(job, versions_survive_their_servers)
     static const enum job_fault_kind kinds[] = {JOB_CRASH, JOB_FREEZE_LONG, JOB_LOSE, JOB_TAKEOVER,
                                                 JOB_WRITE};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        cr_expect_gt(at_server[kinds[i]], 5, "the server was hardly struck by %s",
+        cr_expect_gt(at_server[kinds[i]], SANITIZED ? 0 : 5, "the server was hardly struck by %s",
                      job_fault_names[kinds[i]]);
     }
     cr_expect_gt(records[WF_JOURNAL_OPEN], 0, "never while OPEN was written");
