@@ -69,7 +69,7 @@ static const struct {
     {"dense layers here and there", QWEN("qwen3_moe", EXPERTS ", \"mlp_only_layers\": [1, 4, 5]"),
      "vllm:dtype=bf16,tp=2,ep=2", NULL},
     {"dense layers here and there, in stages",
-     QWEN("qwen3_moe", EXPERTS ", \"mlp_only_layers\": [1, 4, 5]"), "sglang:dtype=bf16,tp=2,pp=2",
+     QWEN("qwen3_moe", EXPERTS ", \"mlp_only_layers\": [1, 4, 5]"), "vllm:dtype=bf16,tp=2,pp=2",
      NULL},
     {"slots beyond the experts", QWEN("qwen3_moe", EXPERTS),
      "vllm:dtype=bf16,tp=2,ep=2,redundant=2", NULL},

@@ -20,7 +20,7 @@ struct row {
 };
 
 static const struct row fsdp[] = {
-    {"dtensor-odd-tp3", DETECT_RIGHT},        {"fsdp1-qwen3-dp3", DETECT_AMBIGUOUS},
+    {"dtensor-odd-tp3", DETECT_RIGHT},        {"fsdp1-qwen3-dp3", DETECT_RIGHT},
     {"fsdp2-odd-dp8-empty", DETECT_RIGHT},    {"fsdp2-odd-hsdp2x3", DETECT_RIGHT},
     {"fsdp2-odd-tied-dp5", DETECT_RIGHT},     {"fsdp2-qwen3-dp2", DETECT_RIGHT},
     {"fsdp2-qwen3-dp2-tp2", DETECT_RIGHT},    {"fsdp2-qwen3-dp3", DETECT_RIGHT},
@@ -74,6 +74,7 @@ static const struct row sglang[] = {
     {"sglang-deepseekv3-tp4-dpattn2ep4", DETECT_AMBIGUOUS},
     {"sglang-deepseekv32-tp2", DETECT_AMBIGUOUS},
     {"sglang-dsv2-noqlora-tp2", DETECT_AMBIGUOUS},
+    {"sglang-dsv2-onehead-tp2", DETECT_AMBIGUOUS},
     {"sglang-gemma2-tp4-odd", DETECT_AMBIGUOUS},
     {"sglang-gemma3-tp2-tied", DETECT_AMBIGUOUS},
     {"sglang-gemma3-tower-data", DETECT_RIGHT},
@@ -82,6 +83,7 @@ static const struct row sglang[] = {
     {"sglang-gptoss-bf16-tp2", DETECT_AMBIGUOUS},
     {"sglang-gptoss-bf16-tp4-kvrep", DETECT_AMBIGUOUS},
     {"sglang-gptoss-mxfp4-tp4", DETECT_AMBIGUOUS},
+    {"sglang-gptoss-tritonkernel-tp2", DETECT_AMBIGUOUS},
     {"sglang-ling25-tp2", DETECT_AMBIGUOUS},
     {"sglang-llama-tp1", DETECT_AMBIGUOUS},
     {"sglang-llama-tp2pp2-tied", DETECT_AMBIGUOUS},
@@ -90,9 +92,10 @@ static const struct row sglang[] = {
     {"sglang-qwen2moe-tp2", DETECT_AMBIGUOUS},
     {"sglang-qwen2-tp4-tied", DETECT_AMBIGUOUS},
     {"sglang-qwen3-fp8block-tp2", DETECT_AMBIGUOUS},
+    {"sglang-qwen3-tp2-moedense1", DETECT_AMBIGUOUS},
     {"sglang-qwen3-tp2", DETECT_AMBIGUOUS},
     {"sglang-qwen3-tp2pp2-tied", DETECT_AMBIGUOUS},
-    {"sglang-qwen35-tp2", DETECT_AMBIGUOUS},
+    {"sglang-qwen35-tp2", DETECT_RIGHT},
     {"sglang-qwen35moe-tp2", DETECT_AMBIGUOUS},
     {"sglang-qwen3moe-fp8block-tp2", DETECT_AMBIGUOUS},
     {"sglang-qwen3moe-fp8block-tp2-deepgemm-post", DETECT_AMBIGUOUS},

@@ -113,6 +113,19 @@ bool wf_lists_stand(const struct wf_guess *guess, const struct wf_dump_rank *dum
     return stand;
 }
 
+/* Layers that are all of one kind alternate with nothing: that is another family, whose name the
+ * dump has as well, or a rule. */
+static bool is_mixed(const struct wf_guess *guess, const struct wf_guess_list *list)
+{
+    uint64_t layers = guess->value[wf_guess_size(guess->family, "L")];
+    for (uint64_t i = 1; i < layers && i < WF_LAYERS_MAX; i++) {
+        if (list->of[i] != list->of[0]) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool wf_lists_count(struct wf_guess *guess, const struct wf_seen *dump,
                     const struct wf_dump_rank *dumps, uint32_t count, struct wf_guess_list *list)
 {
@@ -136,7 +149,8 @@ bool wf_lists_count(struct wf_guess *guess, const struct wf_seen *dump,
         wf_seen_fini(&kind);
         wf_seen_fini(&others);
         guess->list = list;
-        if (tells && wf_names_count(guess, dump) && wf_lists_stand(guess, dumps, count)) {
+        if (tells && wf_names_count(guess, dump) && is_mixed(guess, list) &&
+            wf_lists_stand(guess, dumps, count)) {
             return true;
         }
     }
