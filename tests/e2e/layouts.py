@@ -62,7 +62,7 @@ def case_vision():
 
 def case_sinks():
     """gpt-oss: sinks, biases, rows of gate and up in turn."""
-    commits(tiny("gpt-oss"), "megatron:tp=2,ep=2,etp=1", "vllm:tp=2", "sglang:tp=4", mode="in_place")
+    commits(tiny("gpt-oss"), "megatron:tp=2,ep=2,etp=1", "vllm:tp=2", "sglang:tp=4,moe_backend=triton", mode="in_place")
 
 
 def case_stages():

@@ -226,6 +226,18 @@ enum wf_status wf_expect_mlp(struct wf_expect_builder *b, const char *layer, con
     return status == WF_OK ? wf_expect_add_columns(b, layer, live, live) : status;
 }
 
+/* Left to itself SGLang gives experts whose rows alternate (gpt-oss) to triton_kernels, which keeps
+ * them transposed: of those nothing is told a second time. */
+static bool are_transposed(const struct wf_expect_builder *b)
+{
+    char spec[WF_SPEC_MAX];
+    if (!b->place.sglang || !b->class->alternates || b->place.recipe == NULL) {
+        return false;
+    }
+    wf_recipe_format(b->place.recipe, spec);
+    return strstr(spec, "moe_backend=triton") == NULL;
+}
+
 enum wf_status wf_expect_moe(struct wf_expect_builder *b, const char *layer)
 {
     static const char *const whole[] = {"mlp.gate.weight",
@@ -242,6 +254,12 @@ enum wf_status wf_expect_moe(struct wf_expect_builder *b, const char *layer)
                             "the element check knows equal shares of experts of SGLang only, not "
                             "%" PRIu64 " over %u",
                             of.slots, b->place.ep);
+    }
+    if (are_transposed(b)) {
+        return wf_error_set(b->error, WF_UNSUPPORTED,
+                            "the element check does not know experts as SGLang's triton_kernel "
+                            "keeps them, which it takes for this model by itself; it knows "
+                            "moe_backend=triton");
     }
     ask_for_all(b, layer, &of);
     enum wf_status status = add_experts(b, layer, &of);

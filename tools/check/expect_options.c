@@ -24,7 +24,6 @@ static const char *const known[] = {
     "shared_experts",
     "strategy",
     "moe_backend=triton",
-    "moe_backend=triton_kernel",
     "deep_gemm",
     "fp8_gemm",
     "attention",
