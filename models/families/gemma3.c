@@ -177,8 +177,7 @@ static const struct wf_family_engine engines[] = {
      .prefix = "language_model.",
      .renames = "self_attn.out_proj=>self_attn.proj",
      .requires = WF_SGLANG_GEMMA3_REQUIRES
-     "|" REQUIRES
-     "|!pooled: SGLang's tower has no head that pools, and its loader refuses files "
+     "|" REQUIRES "|!pooled: SGLang's tower has no head that pools, and its loader refuses files "
      "with one; give \"vision_use_head\": false",
      WF_ROWS_OF(sglang_rows)},
 };

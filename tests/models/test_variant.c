@@ -22,7 +22,7 @@ static const char moe[] =
     "\"model_type\": \"qwen3_moe\", \"hidden_size\": 512, \"num_hidden_layers\": 3, "
     "\"vocab_size\": 260, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"head_dim\": "
     "128, \"intermediate_size\": 1024, \"tie_word_embeddings\": false, \"num_experts\": 4, "
-    "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 256, \"mlp_only_layers\": [1], "
+    "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 256, \"mlp_only_layers\": [], "
     "\"decoder_sparse_step\": 1";
 static const char mla[] =
     "\"model_type\": \"deepseek_v3\", \"hidden_size\": 512, \"num_hidden_layers\": 3, "
