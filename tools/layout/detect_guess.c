@@ -28,10 +28,9 @@ bool wf_guess_is_flag(const struct wf_family_size *size)
 bool wf_guess_can_say(const struct wf_family_size *size)
 {
     static const char quant[] = "quantization_config.";
-    if (size->key != NULL && *size->key == '#' && strstr(size->key, "layers") != NULL) {
-        return false; /* how many layers a list names: detect_lists.c says which */
-    }
-    return size->key != NULL && strncmp(size->key, quant, sizeof quant - 1) != 0 &&
+    /* How many layers a list has is the list's to say (detect_lists.c). */
+    bool count = size->key != NULL && size->key[0] == '#' && strstr(size->key, "layer") != NULL;
+    return size->key != NULL && !count && strncmp(size->key, quant, sizeof quant - 1) != 0 &&
            (size->match == NULL || strcmp(size->match, "@layer") != 0);
 }
 

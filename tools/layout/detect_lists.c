@@ -47,6 +47,16 @@ static bool read_layers(const struct wf_dump_rank *dumps, uint32_t count,
     return found;
 }
 
+/* Layers that are all of one kind need no list. */
+static bool is_mixed(const struct wf_guess *guess, const struct wf_guess_list *list)
+{
+    uint64_t layers = guess->value[wf_guess_size(guess->family, "L")], marked = 0;
+    for (uint64_t i = 0; i < layers && i < WF_LAYERS_MAX; i++) {
+        marked += list->of[i];
+    }
+    return marked > 0 && marked < layers;
+}
+
 /* A rule that the names came out with for the moment gives way to the list. */
 static void drop_rules(struct wf_guess *guess)
 {
@@ -71,18 +81,23 @@ static uint64_t place_of(uint64_t pattern, uint64_t number)
     return pattern ^ number * 0x9e3779b97f4a7c15u;
 }
 
-/* All places of a layout, sorted; the caller frees them. NULL without memory. */
+/* All places of a layout, second names as well, sorted; the caller frees them. NULL without memory.
+ */
 static uint64_t *list_places(const struct wf_layout *layout)
 {
-    uint64_t *places = calloc((size_t)layout->tensor_count + 1, sizeof *places);
-    for (uint32_t t = 0; places != NULL && t < layout->tensor_count; t++) {
-        const struct wf_tensor *tensor = &layout->tensors[t];
+    size_t count = (size_t)layout->tensor_count + layout->alias_count;
+    uint64_t *places = calloc(count + 1, sizeof *places);
+    for (uint32_t t = 0; places != NULL && t < count; t++) {
+        bool alias = t >= layout->tensor_count;
+        const struct wf_alias *second = alias ? &layout->aliases[t - layout->tensor_count] : NULL;
+        const struct wf_tensor *tensor = &layout->tensors[alias ? second->tensor : t];
         uint64_t chunk = 0, number = 0;
-        uint64_t pattern = wf_seen_pattern(tensor->name, tensor->dtype, &chunk, &number);
+        uint64_t pattern =
+            wf_seen_pattern(alias ? second->name : tensor->name, tensor->dtype, &chunk, &number);
         places[t] = place_of(pattern, number);
     }
     if (places != NULL) {
-        qsort(places, layout->tensor_count, sizeof *places, by_value);
+        qsort(places, count, sizeof *places, by_value);
     }
     return places;
 }
@@ -97,6 +112,7 @@ bool wf_lists_stand(const struct wf_guess *guess, const struct wf_dump_rank *dum
     }
     wf_guess_pay(guess, layout->tensor_count);
     uint64_t *places = list_places(layout);
+    size_t all = (size_t)layout->tensor_count + layout->alias_count;
     bool stand = true;
     for (uint32_t r = 0; places != NULL && r < count && stand; r++) {
         for (uint32_t i = 0; i < dumps[r].count && stand; i++) {
@@ -104,26 +120,12 @@ bool wf_lists_stand(const struct wf_guess *guess, const struct wf_dump_rank *dum
             uint64_t chunk = 0, number = 0;
             uint64_t pattern = wf_seen_pattern(tensor->name, tensor->dtype, &chunk, &number);
             uint64_t place = place_of(pattern, number);
-            stand = number == 0 ||
-                    bsearch(&place, places, layout->tensor_count, sizeof place, by_value) != NULL;
+            stand = number == 0 || bsearch(&place, places, all, sizeof place, by_value) != NULL;
         }
     }
     free(places);
     wf_layout_free(layout);
     return stand;
-}
-
-/* Layers that are all of one kind alternate with nothing: that is another family, whose name the
- * dump has as well, or a rule. */
-static bool is_mixed(const struct wf_guess *guess, const struct wf_guess_list *list)
-{
-    uint64_t layers = guess->value[wf_guess_size(guess->family, "L")];
-    for (uint64_t i = 1; i < layers && i < WF_LAYERS_MAX; i++) {
-        if (list->of[i] != list->of[0]) {
-            return true;
-        }
-    }
-    return false;
 }
 
 bool wf_lists_count(struct wf_guess *guess, const struct wf_seen *dump,
