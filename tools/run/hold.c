@@ -91,8 +91,9 @@ static enum wf_status hold_send_shared(struct wf_env *env, uint64_t conn,
 static void hold_job(struct wf_env *env, struct wf_job *job)
 {
     struct wf_hold *hold = of_env(env);
+    const char *name = job->name != NULL ? job->name : ""; /* without an owner it is soon gone */
     hold->real->job(env, job);
-    reached(hold, "job", job->name != NULL ? job->name : "");
+    reached(hold, "job", name);
 }
 
 void wf_hold_init(struct wf_hold *hold, struct wf_env *env, const char *who)
