@@ -1,4 +1,5 @@
 /* ucx_read.c - reads: cut into chunks that are asked for as credits allow, placed, ended. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -249,11 +250,30 @@ void ucx_reads_fail(struct ucx *ucx, struct ucx_peer *peer, enum wf_status statu
     }
 }
 
+/* A source that let a request lie for a read's whole time may have given this reader up without a
+ * word, and would let all that follow lie too. The next read begins with a new connection; from a
+ * source that is only slow that takes nothing else than a greeting. */
+static void doubt_silent(const struct ucx_read *open)
+{
+    const struct ucx_reader *reader = &open->ucx->reader;
+    for (uint32_t i = 0; i < reader->slot_count; i++) {
+        const struct ucx_slot *slot = &reader->slots[i];
+        struct ucx_peer *peer = slot->peer;
+        if (slot->read == open && slot->state == UCX_SLOT_REQUESTED && !peer->failed) {
+            peer->failed = true;
+            snprintf(peer->failure, sizeof peer->failure,
+                     "the source did not answer a request in time");
+        }
+    }
+}
+
 static void deadline_passed(struct wf_timer *timer)
 {
     struct ucx_read *open = WF_CONTAINER(timer, struct ucx_read, deadline);
     struct ucx *ucx = open->ucx;
+    doubt_silent(open);
     ucx_read_fail(open, WF_TIMED_OUT, first_open_op(open), "the deadline passed");
+    (void)ucx_peers_check(ucx);
     ucx_reads_pump(ucx); /* others may have its credits */
 }
 

@@ -8,7 +8,7 @@
 #include "tests/within.h"
 
 /* Every second byte: the source has to pack it. */
-static void start_packed(struct own_source *own)
+static void start_packed(struct own_source *own, uint64_t deadline_ns)
 {
     start(&own->world, &own->reading, own->remote, own->target, 0, 1);
     own->world.transport->ops->cancel(own->world.transport, &own->reading.read);
@@ -16,6 +16,7 @@ static void start_packed(struct own_source *own)
     own->reading.op.box = (struct wf_box){0, 0, 0, OWN_BYTES / 2, 1, {{OWN_BYTES / 2, 2, 1}}};
     own->reading.src.len_bytes = OWN_BYTES;
     own->reading.dst.len_bytes = OWN_BYTES;
+    own->reading.read.deadline_ns = deadline_ns;
     own->world.done_count = 0;
     own->world.transport->ops->read(own->world.transport, &own->reading.read);
 }
@@ -47,7 +48,7 @@ Test(ucx_again, a_request_that_waited_too_long_is_asked_again, .init = within_mi
     struct ucx_source *source = &inside(&own.world)->source;
     uint32_t limit = source->buffer_limit;
     source->buffer_limit = 0;
-    start_packed(&own);
+    start_packed(&own, WF_NEVER_NS);
     cr_assert(own.world.kind->run(&own.world, one_waits));
     source->waiting.first->deadline_ns = 1;
     turn_for(&own.world, 20 * MS);
@@ -63,14 +64,14 @@ Test(ucx_again, a_reader_that_connects_again_leaves_nothing_behind, .init = with
     struct ucx_source *source = &inside(&own.world)->source;
     uint32_t limit = source->buffer_limit;
     source->buffer_limit = 0;
-    start_packed(&own);
+    start_packed(&own, WF_NEVER_NS);
     cr_assert(own.world.kind->run(&own.world, one_waits));
     struct ucx_peer *peer = ((struct ucx_remote *)own.remote)->peer;
     ucx_peer_lose(peer);
     cr_assert(own.world.kind->run(&own.world, one_done));
     cr_assert_eq(own.reading.read.status, WF_PEER_LOST);
     source->buffer_limit = limit;
-    start_packed(&own);
+    start_packed(&own, WF_NEVER_NS);
     check_packed(&own, "connected again");
     cr_assert(own.world.kind->run(&own.world, none_waits));
     uint32_t heard = 0;
@@ -94,8 +95,30 @@ Test(ucx_again, a_late_farewell_ends_only_its_own_connection, .init = within_min
     memcpy(head.reader, ucx->reader.life, UCX_LIFE_BYTES);
     ucx_say(&ucx->reader.worker, peer->eps[0], UCX_AM_TO_SOURCE, &head, NULL, 0);
     turn_for(&own.world, 20 * MS);
-    start_packed(&own);
+    start_packed(&own, WF_NEVER_NS);
     check_packed(&own, "after a late farewell");
+    close_own(&own);
+}
+
+static bool nobody_reads(struct world *world)
+{
+    return inside(world)->source.clients == NULL;
+}
+
+/* The source has given its reader up, and what that one asks for is not heard: the first read takes
+ * its whole time, the second is answered. */
+Test(ucx_again, a_reader_that_is_not_heard_connects_again, .init = within_minutes)
+{
+    struct own_source own;
+    open_own(&own);
+    struct ucx *ucx = inside(&own.world);
+    ucx->source.clients->dead = true;
+    cr_assert(own.world.kind->run(&own.world, nobody_reads));
+    start_packed(&own, wf_loop_now_ns(ucx->loop) + 200 * MS);
+    cr_assert(own.world.kind->run(&own.world, one_done));
+    cr_assert_eq(own.reading.read.status, WF_TIMED_OUT, "%s", own.reading.read.text);
+    start_packed(&own, WF_NEVER_NS);
+    check_packed(&own, "connected again");
     close_own(&own);
 }
 
