@@ -46,7 +46,6 @@ static const struct wf_engine_row vllm_rows[] = {
     {.name = "{dir}qkv_proj.bias",
      .parts = "q k v",
      .when = "!attention_bias",
-     .groups = "tp_size",
      .cuts = "0/tp",
      .shape = "rows",
      .dtype = "model",
