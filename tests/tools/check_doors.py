@@ -107,7 +107,7 @@ def main():
         doors.check("a dump of garbage", doors.run("dump INPUT --spec vllm:tp=3 --out OUT", INPUT=broken), (1,), "this is no safetensors file")
         doors.check("a dump", doors.run("dump CHECKPOINT --spec fsdp:dp=3 --out OUT2", OUT2=folder + "/out2"), (0,))
         doors.check("a dump over one of more ranks", doors.run("dump CHECKPOINT --spec fsdp:dp=2 --out OUT2", OUT2=folder + "/out2"), (1,),
-                    "holds files of another dump (of more ranks), and this one has 2 ranks")
+                    "and this one has 2; remove its files, or name another folder")
         for command, json in OUTPUTS:
             with open("/dev/full", "w") as full:
                 doors.check(f"{command} to a full disk", doors.run(command, stdout=full), (1,), "cannot write to standard output")

@@ -204,6 +204,8 @@ Test(report, a_round_that_is_told_late_was_opened_when_it_was)
     struct wf_report report = {.versions_wanted = 1, .every = 1};
     wf_report_round(&report, &frame, 100);
     cr_expect_eq(report.rounds[0].opened_ns, 30);
+    wf_report_round(&report, &frame, 60); /* this host has not been up for as long */
+    cr_expect_eq(report.rounds[1].opened_ns, 0);
     wf_report_fini(&report);
 }
 

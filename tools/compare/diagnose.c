@@ -209,10 +209,13 @@ static enum wf_status tell_recipes(const struct tally *tally, struct wf_error *e
         uint32_t missing = 0;
         for (uint32_t i = 0; i < compare->pair_count; i++) {
             const struct wf_compare_pair *pair = &compare->pairs[i];
-            missing += !pair->skipped && wf_compare_is_missing(pair, s);
+            missing += wf_compare_is_missing(pair, s);
         }
         if (tally->odd[s] == 0 && (side->unknown.count == 0 || missing == 0)) {
             continue;
+        }
+        if (s == WF_B && compare->options.live != NULL) {
+            continue; /* what it should hold is its job's to say: there is no file to put right */
         }
         const char *from = strcmp(side->spec, "hf") == 0 ? "config.json" : "recipe.json";
         status = wf_texts_add(

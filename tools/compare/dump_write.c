@@ -443,13 +443,18 @@ static enum wf_status check_folder(const char *folder, uint32_t world, struct wf
     struct wf_error why = {0};
     enum wf_status status = wf_dump_rank_files(folder, &names, &count, &why);
     wf_dump_rank_files_free(names, count);
-    if (status == WF_OK && count <= world) {
-        return WF_OK;
+    if (status == WF_OK && count > world) {
+        return wf_error_set(error, WF_REFUSED,
+                            "%s holds a dump over %" PRIu32 " ranks, and this one has %" PRIu32
+                            "; remove its files, or name another folder",
+                            folder, count, world);
     }
-    return wf_error_set(error, WF_REFUSED,
-                        "%s holds files of another dump (%s), and this one has %" PRIu32
-                        " ranks; remove them, or name another folder",
-                        folder, status == WF_OK ? "of more ranks" : why.text, world);
+    if (status == WF_INVALID || status == WF_NOT_FOUND) { /* a gap, or two files of a rank */
+        return wf_error_set(error, WF_REFUSED,
+                            "%s: it holds part of a dump; remove its files, or name another folder",
+                            why.text);
+    }
+    return status == WF_OK ? WF_OK : wf_error_set(error, status, "%s", why.text);
 }
 
 enum wf_status wf_dump_write(const struct wf_dump_write_options *options,
@@ -458,7 +463,10 @@ enum wf_status wf_dump_write(const struct wf_dump_write_options *options,
     struct wf_dump_written written = {0};
     struct writer w = {.written = &written, .error = error, .codes = {.param = WF_NONE}};
     enum wf_status status = wf_side_open(options->model, options->families, &w.side, error);
-    status = status == WF_INVALID ? error->status = WF_IO : status; /* no fault of the SPEC */
+    if (status == WF_INVALID) { /* the folder; to our caller INVALID is the SPEC's */
+        struct wf_error why = error != NULL ? *error : (struct wf_error){0};
+        status = wf_error_set(error, WF_IO, "%s", why.text);
+    }
     if (status == WF_OK && (strcmp(w.side.spec, "hf") != 0 || w.side.refused.count > 0)) {
         status = wf_error_set(error, WF_UNSUPPORTED, "%s",
                               w.side.refused.count > 0 ? w.side.refused.items[0]

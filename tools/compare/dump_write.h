@@ -29,7 +29,8 @@ struct wf_dump_written {
 
 /* INVALID: the SPEC is wrong. UNSUPPORTED: a tensor whose dimensions the framework keeps in another
  * order, or whose values the folder does not have (fp8 of a folder that is not). REFUSED: the
- * folder holds a dump over more ranks. */
+ * folder holds a dump over more ranks, or part of one. IO: the model cannot be read or the dump not
+ * written. */
 enum wf_status wf_dump_write(const struct wf_dump_write_options *options,
                              struct wf_dump_written *written_out, struct wf_error *error);
 

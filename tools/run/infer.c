@@ -499,8 +499,8 @@ static enum wf_status start(struct wf_process *process, struct wf_error *error)
 static void close_links(struct wf_process *process)
 {
     struct infer *r = of(process);
-    wf_jobs_free(r->checks); /* while there is an actor that a check can come back to */
-    r->checks = NULL;
+    WF_ASSERT(!r->checking); /* the loop does not end before a check has */
+    wf_jobs_free(r->checks);
     wf_timer_cancel(process->loop, &r->reconnect);
     wf_timer_cancel(process->loop, &r->placing);
     if (r->conn != 0) {
@@ -511,7 +511,6 @@ static void close_links(struct wf_process *process)
 static void fini(struct wf_process *process)
 {
     struct infer *r = of(process);
-    wf_jobs_free(r->checks);
     wf_engine_work_free(r->work);
     wf_run_memory_fini(&r->memory);
     wf_version_store_free(r->store);

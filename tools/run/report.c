@@ -45,7 +45,8 @@ void wf_report_round(struct wf_report *report, const struct wf_frame_round_repor
     struct wf_report_round *round = &report->rounds[report->round_count++];
     memset(round, 0, sizeof *round);
     round->frame = *frame;
-    round->opened_ns = now_ns - frame->opened_ns;
+    /* An age, of another host perhaps: that one may have been up for longer than this. */
+    round->opened_ns = frame->opened_ns < now_ns ? now_ns - frame->opened_ns : 0;
     round->frame.transports =
         copy_list(frame->transports, frame->transports_count, sizeof *frame->transports);
     round->frame.engines = copy_list(frame->engines, frame->engines_count, sizeof *frame->engines);
