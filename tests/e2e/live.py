@@ -78,6 +78,16 @@ def stored(work, step):
     return next((path for path in there if path.endswith(f".{step}")), None)
 
 
+def wait_flipped(job, path, step, ranks):
+    """Until these infer ranks have the version: a folder may hold it while some of them have yet to flip."""
+    def all_have():
+        done = weft("status", path, "--json", "-")
+        there = json.loads(done.stdout)["ranks"] if done.returncode == 0 else []
+        have = {rank["rank"] for rank in there if rank["side"] == "infer" and (rank["version"] or "").endswith(f".{step}")}
+        return have.issuperset(ranks)
+    wait_for(job, all_have)
+
+
 def compare(folder, where, *arguments):
     done = weft("compare", folder, "--against-live", where, "--json", "-", *arguments)
     return done.returncode, json.loads(done.stdout) if done.stdout.startswith("{") else None, done.stderr
@@ -121,6 +131,7 @@ def case_engines():
         with held:
             job = held.started
             wait_for(job, lambda: stored(work, 2))
+            wait_flipped(job, path, 2, range(5))
             folder = stored(work, 2)
             for where, what in ((path, "engine 0"), (path + "/engine:1", "engine 1"), (path + "/infer:3", "a single rank"),
                                 (path + "/infer:4", "the rank that keeps versions")):
@@ -199,6 +210,7 @@ def case_codes_and_trainers():
                               infer="sglang:tp=1,engines=2,quant=deepseek", extra='server: {listen: "127.0.0.1:0"}\n')
         with held:
             wait_for(held.started, lambda: stored(work, 2))
+            wait_flipped(held.started, path, 2, [1])
             equal(stored(work, 2), path + "/train", "the train side")
             equal(stored(work, 2), path + "/engine:1", "an engine in fp8")
             if has_ucx():
