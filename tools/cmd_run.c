@@ -51,6 +51,8 @@ static const struct argp_option options[] = {
     {"json", 'j', "FILE", 0, "write the report to FILE as JSON (- is standard output)", 0},
     {"timeline", 't', "FILE.svg", 0, "draw what each rank did when, as a picture", 0},
     {"quiet", 'q', 0, 0, "no progress and no table", 0},
+    {"verbose", 'v', 0, 0, "what each rank says of an aborted version, beside the one line for all",
+     0},
     {"rank", 'r', "SIDE:R", 0,
      "be only this rank (train:0, infer:3); needs --server or the job's server.address", 0},
     {"server", OPT_SERVER, "ADDRESS", 0, "the MetaServer that this rank joins", 0},
@@ -177,6 +179,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     case 'q':
         arguments->parent.quiet = true;
+        return 0;
+    case 'v':
+        arguments->parent.verbose = arguments->process.verbose = true;
         return 0;
     case 'r':
         arguments->rank = argument;

@@ -260,7 +260,7 @@ def case_torn():
 def kill_case(side, rank, work, versions=5, extra=""):
     """Version 2 cannot be decided while infer rank 3 stops itself before its vote; meanwhile the other is killed."""
     held = Held(work.folder, "infer:3", "before", "vote", 2)
-    job = Watched(work.job(versions=versions, extra=extra + PATIENT), env=held.environment)
+    job = Watched(work.job(versions=versions, extra=extra + PATIENT), "--verbose", env=held.environment)
     slow = held.wait(job.pump)
     job.until(r"version 2 of \d+  \[[.#]+\] transfer 3/4")
     os.kill(child_pid(job.process.pid, "--rank", f"{side}:{rank}"), signal.SIGKILL)

@@ -397,7 +397,9 @@ static void on_aborted(void *host, struct wf_rank *rank, struct wf_version versi
              : dirty                     ? "serves nothing: its weights are parts of two versions"
                                          : "stays on ",
              wf_version_is_none(r->live) || dirty ? "" : live);
-    wf_process_say(&r->process, line);
+    if (dirty || wf_process_tells_aborts(&r->process)) {
+        wf_process_say(&r->process, line);
+    }
 }
 
 /* Its engine has moved its experts since the start of the job, this process has begun anew. */

@@ -29,6 +29,7 @@ struct wf_parent_options {
     const char *json;       /* where the report goes; NULL is the job file's */
     const char *timeline;   /* where the SVG goes; NULL is none */
     bool quiet;             /* no progress, no table */
+    bool verbose;           /* every rank's own words about an aborted version */
     const char *token_file; /* as given; NULL: none was */
 };
 

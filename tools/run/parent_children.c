@@ -39,6 +39,9 @@ static enum wf_status start_child(struct parent *p, struct wf_child *child, stru
         arguments[n++] = p->token_file;
         arguments[n++] = "--gate";
     }
+    if (p->options->verbose) {
+        arguments[n++] = "--verbose";
+    }
     if (host != NULL) {
         snprintf(here, sizeof here, "%u", host->placed);
         arguments[n++] = "--ranks-here";

@@ -186,8 +186,23 @@ static void take_note(struct parent *p, const struct wf_frame_note *note)
         wf_progress_doubt(&p->progress, note->version);
     }
     if (note->side == WF_TRAIN && strcmp(note->text, "given up") == 0) {
+        if (note->version.step > p->settled) {
+            wf_progress_given_up(&p->progress, note->version); /* the first of its ranks says so */
+        }
         settle(p, note->version.step);
     }
+}
+
+/* The infer ranks whose weights an aborted version has not touched, for all we know: of those that
+ * read into place only they know. */
+static uint32_t count_keeping(const struct parent *p)
+{
+    uint32_t keeping = 0;
+    for (uint32_t i = 0; i < p->setup->infer_ranks; i++) {
+        const struct wf_job_group *group = &p->setup->job.infer[wf_run_place(p->setup, i).group];
+        keeping += group->mode == WF_MODE_STAGED && !p->away[p->setup->train_ranks + i];
+    }
+    return keeping;
 }
 
 static void take_round(struct parent *p, const struct wf_frame_round_report *round)
@@ -202,7 +217,7 @@ static void take_round(struct parent *p, const struct wf_frame_round_report *rou
         }
     }
     wf_report_round(&p->report, round, wf_loop_now_ns(p->loop));
-    wf_progress_round(&p->progress, round);
+    wf_progress_round(&p->progress, round, count_keeping(p));
     if (round->state == WF_REPORT_COMMITTED) {
         settle(p, step);
     }

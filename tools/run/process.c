@@ -310,6 +310,11 @@ void wf_process_stop_when_quiet(struct wf_process *process)
 }
 
 /* --- what it says ----------------------------------------------------------------------------- */
+bool wf_process_tells_aborts(const struct wf_process *process)
+{
+    return !process->options->gate || process->options->verbose;
+}
+
 void wf_process_say(const struct wf_process *process, const char *text)
 {
     if (process->kind->reader) {

@@ -35,6 +35,7 @@ struct wf_process_options {
     const char *token_file;    /* NULL: the job file's, or the run folder's */
     const struct wf_job_file *job;
     bool gate;    /* descriptor 3 is a gate */
+    bool verbose; /* says of aborted versions what the parent says once for all */
     bool crowded; /* more ranks than cores here: a loop that spins takes another's core */
 };
 
@@ -98,6 +99,8 @@ enum wf_status wf_process_join(struct wf_process *process, struct wf_rank_option
 void wf_process_end(struct wf_process *process, int exit_status);
 /* Stops the loop if the rank has ended and its kind is not busy: call when it no longer is. */
 void wf_process_stop_when_quiet(struct wf_process *process);
+/* Whether this rank tells of an aborted version itself: not where a parent does, once for all. */
+bool wf_process_tells_aborts(const struct wf_process *process);
 /* Prints "weft: train rank 3: TEXT" to standard error. Any thread. */
 void wf_process_say(const struct wf_process *process, const char *text);
 uint64_t wf_process_now_ns(const struct wf_process *process);

@@ -62,26 +62,42 @@ void wf_progress_doubt(struct wf_progress *progress, struct wf_version version)
     }
 }
 
-void wf_progress_round(struct wf_progress *progress, const struct wf_frame_round_report *round)
+void wf_progress_given_up(struct wf_progress *progress, struct wf_version version)
 {
-    if (progress->out == NULL) {
+    wf_progress_clear(progress);
+    fprintf(progress->out != NULL ? progress->out : stderr,
+            "version %llu of %llu is given up: the weights are free\n",
+            (unsigned long long)version.step, (unsigned long long)progress->versions);
+}
+
+void wf_progress_round(struct wf_progress *progress, const struct wf_frame_round_report *round,
+                       uint32_t keeping)
+{
+    bool committed = round->state == WF_REPORT_COMMITTED;
+    FILE *out = progress->out != NULL || committed ? progress->out : stderr;
+    if (out == NULL) {
         return;
     }
-    char who[WF_CULPRIT_TEXT];
+    char who[WF_CULPRIT_TEXT], rest[64] = "";
     wf_culprit_format(&round->culprit, who);
     wf_progress_clear(progress);
-    if (round->state == WF_REPORT_COMMITTED) {
+    if (committed) {
         bool without = !wf_culprit_is_none(&round->culprit);
-        fprintf(progress->out,
-                "version %llu of %llu committed: %.3f GB in %.1f ms, pause %.1f ms%s%s\n",
+        fprintf(out, "version %llu of %llu committed: %.3f GB in %.1f ms, pause %.1f ms%s%s\n",
                 (unsigned long long)round->round.version.step,
                 (unsigned long long)progress->versions, (double)round->bytes * 1e-9,
                 (double)round->total_ns * 1e-6, (double)round->pause_ns * 1e-6,
                 without ? "; but " : "", without ? who : "");
     } else {
-        fprintf(progress->out, "version %llu, attempt %llu %s: %s\n",
+        bool aborted = round->state == WF_REPORT_ABORTED;
+        if (aborted && keeping > 0) {
+            snprintf(rest, sizeof rest, "; %u infer %s what %s", keeping,
+                     keeping == 1 ? "rank keeps" : "ranks keep",
+                     keeping == 1 ? "it serves" : "they serve");
+        }
+        fprintf(out, "version %llu, attempt %llu %s: %s%s\n",
                 (unsigned long long)round->round.version.step,
-                (unsigned long long)round->round.attempt,
-                round->state == WF_REPORT_ABORTED ? "aborted" : "in doubt", who);
+                (unsigned long long)round->round.attempt, aborted ? "aborted" : "in doubt", who,
+                rest);
     }
 }

@@ -213,7 +213,9 @@ static void on_aborted(void *host, struct wf_rank *rank, struct wf_version versi
     snprintf(line, sizeof line, "version %llu, attempt %llu aborted: %s; %s",
              (unsigned long long)version.step, (unsigned long long)attempt, who,
              again ? "held for another attempt" : "the weights are free");
-    wf_process_say(&t->process, line);
+    if (wf_process_tells_aborts(&t->process)) {
+        wf_process_say(&t->process, line);
+    }
     send_note(t, version, attempt, again ? "" : "given up");
     if (!again && version.step == t->published) {
         t->held = false;
