@@ -232,6 +232,12 @@ def case_faults_of_values():
         with tensors as t:
             t.data[q][10:12] = b"\xc0\x7f"
         named(work, "NaN", a, b, "NaN", "1 NaN in B")
+        with Tensors(os.path.join(a, "model.safetensors")) as t:
+            t.data[q][10:12] = b"\xc0\xff"
+        done = weft("compare", a, b)
+        check(done.returncode == 0 and "1 element of 1 parameter is NaN on both sides, which counts as equal; first " + q
+              in done.stdout and compare(a, b)[1]["nan_both"] == 1, "NaN on both sides is told", done.stdout)
+        a = make(work, model("tiny-llama"), "without_nan", attention_bias=True)
         b, tensors = copied(work, a)
         with tensors as t:
             t.drop(LAYER + "self_attn.k_proj.bias")

@@ -19,6 +19,22 @@ static uint64_t nan_of(const struct wf_values *values)
     return values->nan_a > values->nan_b ? values->nan_a : values->nan_b;
 }
 
+/* Elements that are NaN in A and in B; in how many parameters, and the first of those. */
+static uint64_t nan_on_both(const struct wf_compare *compare, uint32_t *parameters_out,
+                            const char **first_out)
+{
+    uint64_t elements = 0;
+    for (uint32_t i = 0; i < compare->pair_count; i++) {
+        const struct wf_compare_pair *pair = &compare->pairs[i];
+        if (pair->result.values.nan_both > 0) {
+            *first_out = elements == 0 ? pair->name : *first_out;
+            elements += pair->result.values.nan_both;
+            *parameters_out += 1;
+        }
+    }
+    return elements;
+}
+
 /* --- JSON ------------------------------------------------------------------------------------ */
 
 static void put(struct json_object *to, const char *key, struct json_object *value)
@@ -197,6 +213,8 @@ struct json_object *wf_compare_to_json(const struct wf_compare *compare)
     put(root, "ok", json_object_new_boolean(compare->ok));
     put(root, "tensors", json_object_new_uint64(compare->tensors));
     put(root, "elements", json_object_new_uint64(compare->elements));
+    put(root, "nan_both",
+        json_object_new_uint64(nan_on_both(compare, &(uint32_t){0}, &(const char *){NULL})));
     put(root, "missing_a", missing[WF_A]);
     put(root, "missing_b", missing[WF_B]);
     put(root, "shape", shapes_to_json(compare));
@@ -347,6 +365,24 @@ static void print_values(FILE *out, const struct wf_compare *compare)
     print_rest(out, count);
 }
 
+/* Equal, and yet hardly what was trained. */
+static void print_nan(FILE *out, const struct wf_compare *compare)
+{
+    uint32_t parameters = 0;
+    const char *first = NULL;
+    uint64_t elements = nan_on_both(compare, &parameters, &first);
+    if (elements > 0) {
+        fprintf(out,
+                "NaN           %" PRIu64 " %s of %" PRIu32
+                " %s NaN on both sides, which counts as equal; first %s\n",
+                elements, elements == 1 ? "element" : "elements", parameters,
+                elements == 1     ? "parameter is"
+                : parameters == 1 ? "parameter are"
+                                  : "parameters are",
+                first);
+    }
+}
+
 static void print_copies(FILE *out, const struct wf_compare *compare)
 {
     uint32_t count = 0;
@@ -424,6 +460,7 @@ void wf_compare_print(FILE *out, const struct wf_compare *compare)
     }
     print_shapes(out, compare);
     print_dtypes(out, compare);
+    print_nan(out, compare);
     print_copies(out, compare);
     print_values(out, compare);
     if (compare->diagnosis.count > 0) {

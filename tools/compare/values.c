@@ -169,6 +169,7 @@ static void add_values(struct wf_values *values, const struct wf_values_block *b
         values->elements++;
         values->nan_a += a_nan;
         values->nan_b += b_nan;
+        values->nan_both += a_nan && b_nan;
         double apart = a[i] == b[i]       ? wide_apart(block->dtype, a_bits, b_bits, i)
                        : (a_nan && b_nan) ? 0
                                           : fabs((double)a[i] - (double)b[i]);
@@ -202,6 +203,7 @@ void wf_values_add(struct wf_values *values, const struct wf_values_block *block
             values->elements += n;
             values->nan_a += nan;
             values->nan_b += nan;
+            values->nan_both += nan;
         } else {
             add_values(values, block, done, a, b, n);
         }

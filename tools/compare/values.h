@@ -14,6 +14,7 @@
 struct wf_values {
     uint64_t elements, different;
     uint64_t nan_a, nan_b; /* elements */
+    uint64_t nan_both;     /* of them: in the same place, which is equal */
     uint64_t first;        /* index of the first that differs */
     double first_a, first_b;
     double max_abs, sum_abs; /* of |a - b| where both are finite numbers, over all elements */
