@@ -321,20 +321,35 @@ static int failed(const struct wf_error *error, int exit_status)
     return exit_status;
 }
 
+/* A part of a name is answered with the names that have it, a mistyped one with the nearest. */
 static int wrong_param(const struct wf_model *model, const char *name)
 {
     const char **names = calloc(model->param_count, sizeof *names);
-    const char *nearest = NULL;
-    for (uint32_t p = 0; names != NULL && p < model->param_count; p++) {
-        names[p] = model->params[p].name;
+    const char *first = NULL, *nearest = NULL;
+    uint32_t having = 0;
+    for (uint32_t p = 0; p < model->param_count; p++) {
+        const char *own = model->params[p].name;
+        if (*name != '\0' && strstr(own, name) != NULL) {
+            first = having++ == 0 ? own : first;
+        }
+        if (names != NULL) {
+            names[p] = own;
+        }
     }
     if (names != NULL) {
         nearest = wf_nearest(name, strlen(name), names, model->param_count);
     }
-    fprintf(stderr, "weft plan: the model has no parameter \"%s\"%s%s%s\n", name,
-            nearest != NULL ? "; did you mean \"" : "", nearest != NULL ? nearest : "",
-            nearest != NULL ? "\"?" : "");
     free(names);
+    fprintf(stderr, "weft plan: the model has no parameter \"%s\"; ", name);
+    if (having > 0) {
+        fprintf(stderr, "%" PRIu32 " %s that in %s, the first is \"%s\"\n", having,
+                having == 1 ? "has" : "have", having == 1 ? "its name" : "their names", first);
+    } else if (nearest != NULL) {
+        fprintf(stderr, "did you mean \"%s\"?\n", nearest);
+    } else {
+        fprintf(stderr, "expected a name of the checkpoint, such as \"%s\"\n",
+                model->params[0].name);
+    }
     return WF_EXIT_USAGE;
 }
 
