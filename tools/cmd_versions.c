@@ -94,8 +94,10 @@ static bool check_all(const struct arguments *arguments, const struct wf_version
                       uint32_t count, FILE *out, struct json_object *list)
 {
     bool good = true, terminal = isatty(STDERR_FILENO) != 0;
-    fprintf(out, "%-22s %-16s %-16s %6s %8s %9s\n", "version", "job", "label", "files", "tensors",
-            "GB");
+    if (count > 0) {
+        fprintf(out, "%-22s %-16s %-16s %6s %8s %9s\n", "version", "job", "label", "files",
+                "tensors", "GB");
+    }
     for (uint32_t i = 0; i < count; i++) {
         struct wf_version_info info = {0};
         struct wf_error error = {0};

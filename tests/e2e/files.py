@@ -81,6 +81,10 @@ def case_written():
         listed = json.loads(done.stdout)
         check(done.returncode == 0 and [(v["version"], v["ok"], v["job"]) for v in listed] ==
               [(name, True, "files") for name in names[-2:]], "weft versions finds them whole", done.stdout + done.stderr)
+        os.mkdir(work.path("empty"))
+        done = weft("versions", work.path("empty"))
+        check(done.returncode == 1 and not done.stdout and "there is no version in" in done.stderr, "or says that there is none",
+              done.stdout + done.stderr)
         work.model = newest
         status, report, text = run(work.job(versions=2))
         check(status == 0, "a job runs from the folder", text)
