@@ -12,7 +12,11 @@
 
 #define TRANSIT_DEFAULT (UINT64_C(64) << 20)
 #define EDGE_DEFAULT (UINT64_C(16) << 20)
-enum { CHUNK_DEFAULT = 1 << 20, LANES_DEFAULT = 1 };
+enum {
+    CHUNK_DEFAULT = 1 << 20,
+    LANES_DEFAULT = 1,
+    BRIDGES_LEFT_OUT_MINOR = 16, /* UCX 1.16 is the first that uses no bridge */
+};
 
 /* --- small messages ----------------------------------------------------------------------------
  */
@@ -252,6 +256,17 @@ static enum wf_status set_defaults(struct ucx *ucx, ucp_config_t *config, const 
     return status;
 }
 
+/* True: whoever configured this left the choice of network devices to us. */
+static bool chooses_devices(const struct ucx *ucx, const struct wf_transport_ucx_options *options)
+{
+    bool named = getenv("UCX_NET_DEVICES") != NULL ||
+                 (options->interfaces != NULL && options->interfaces[0] != '\0');
+    for (uint32_t i = 0; i < options->option_count; i++) {
+        named |= strcmp(plain_name(options->options[i].name), "NET_DEVICES") == 0;
+    }
+    return !named && ucx->library.major == 1 && ucx->library.minor < BRIDGES_LEFT_OUT_MINOR;
+}
+
 static enum wf_status configure(struct ucx *ucx, const struct wf_transport_ucx_options *options,
                                 ucp_config_t *config, struct wf_error *error)
 {
@@ -282,6 +297,7 @@ static enum wf_status make_recipe(struct ucx *ucx, const struct wf_transport_ucx
     }
     ucx->recipe.features =
         UCP_FEATURE_AM | UCP_FEATURE_WAKEUP | (ucx->has_rma ? UCP_FEATURE_RMA : 0);
+    ucx->recipe.chooses_devices = chooses_devices(ucx, options);
     enum wf_status result = configure(ucx, options, ucx->recipe.config, error);
     if (result != WF_OK) {
         return result;

@@ -56,7 +56,9 @@ struct wf_transport_ucx_options {
     /* libucp.so.0 or the folder that has it; NULL: what WEFT_UCX_LIBRARY names, else what the
      * system has. */
     const char *library;
-    const char *interfaces; /* NICs, comma-separated ("eth0,mlx5_0:1"); NULL: UCX's choice */
+    /* NICs, comma-separated ("eth0,mlx5_0:1"); NULL: UCX's choice among all but bridges that lead
+     * nowhere (ucx_devices.h) */
+    const char *interfaces;
     const char *host;       /* equal strings mean one host; NULL: this machine's boot id */
     const struct wf_transport_ucx_option *options;
     uint32_t option_count;

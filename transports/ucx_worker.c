@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/log.h"
+#include "transports/ucx_devices.h"
 
 enum {
     ROUNDS = 16,      /* of progress in one pass, so that the loop's other work gets its turn */
@@ -120,8 +121,17 @@ ucs_status_t ucx_context_open(const struct ucx_library *ucx, struct ucx_recipe *
         .mt_workers_shared = (recipe->features & UCP_FEATURE_RMA) != 0, /* ucx_register.c */
         .name = "weft",
     };
+    char devices[UCX_DEVICES_TEXT];
+    ucs_status_t status = UCS_OK;
+    if (recipe->chooses_devices) {
+        status = ucx->ucp_config_modify(recipe->config, "NET_DEVICES",
+                                        ucx_devices_now(devices) ? devices : "all");
+    }
+    if (status != UCS_OK) {
+        return status;
+    }
     ucx_environment_enter(&recipe->environment);
-    ucs_status_t status =
+    status =
         ucx->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, recipe->config, context_out);
     ucx_environment_leave(&recipe->environment);
     return status;

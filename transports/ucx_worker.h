@@ -15,6 +15,7 @@ struct ucx_recipe {
     ucp_config_t *config;
     struct ucx_environment environment;
     uint64_t features;
+    bool chooses_devices; /* nobody named any: those of ucx_devices.h */
 };
 /* NO_DEVICE: one went away meanwhile. */
 ucs_status_t ucx_context_open(const struct ucx_library *ucx, struct ucx_recipe *recipe,

@@ -15,7 +15,7 @@ import time
 import e2e
 from held import Held
 from e2e import DEADLINE, WEFT, Work, check, run
-from transports import has_ucx, skip
+from transports import UCX, has_ucx, skip
 
 STAND_IN = """#!/usr/bin/env python3
 import os, subprocess, sys, threading
@@ -145,6 +145,12 @@ def case_networks():
                 e2e.check_report(report, 3)
                 names = {one["name"] for version in report["versions"] for one in version["transports"]}
                 check(names == {"ucx"}, "no shared memory between namespaces", names)
+            if six:
+                continue
+            with Work() as work:
+                status, report, text = run(work.job(versions=1, extra=UCX), "--quiet")
+                check(status == 0 and all(entry["how"].endswith("; tcp/lo") for entry in report["selected"]),
+                      "a bridge of namespaces joins no ranks of this host", (report["selected"], text))
 
 
 def case_two_hosts():
