@@ -59,7 +59,7 @@ struct wf_transport_ucx_options {
     /* NICs, comma-separated ("eth0,mlx5_0:1"); NULL: UCX's choice among all but bridges that lead
      * nowhere (ucx_devices.h) */
     const char *interfaces;
-    const char *host;       /* equal strings mean one host; NULL: this machine's boot id */
+    const char *host; /* equal strings mean one host; NULL: this machine's boot id */
     const struct wf_transport_ucx_option *options;
     uint32_t option_count;
 };

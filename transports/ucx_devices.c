@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 enum { PATH_BYTES = 1024 };
 
@@ -162,4 +163,23 @@ bool ucx_devices_now(char out[static UCX_DEVICES_TEXT])
     bool chosen = fits && ucx_devices_list("/sys/class", names, count, out);
     freeifaddrs(all);
     return chosen;
+}
+
+uint64_t ucx_devices_stamp(void)
+{
+    struct ifaddrs *all = NULL;
+    uint64_t stamp = 0;
+    if (getifaddrs(&all) != 0) {
+        return 0;
+    }
+    for (const struct ifaddrs *one = all; one != NULL; one = one->ifa_next) {
+        if (has_address(one)) {
+            bool six = one->ifa_addr->sa_family == AF_INET6;
+            size_t len = six ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+            stamp = XXH3_64bits_withSeed(one->ifa_name, strlen(one->ifa_name), stamp);
+            stamp = XXH3_64bits_withSeed(one->ifa_addr, len, stamp);
+        }
+    }
+    freeifaddrs(all);
+    return stamp;
 }

@@ -166,6 +166,7 @@ static enum wf_status start(struct ucx *ucx, struct wf_import *import, struct uc
                                 .deadline = {.fire = deadline_passed, .name = "ucx import"},
                                 .again = {.fire = ask_again, .name = "ucx import, again"}};
     ucx->reader.imports = open;
+    ucx_reader_watch(ucx);
     wf_timer_arm(ucx->loop, &open->deadline, wf_loop_now_ns(ucx->loop) + UCX_IMPORT_NS);
     if (peer->state == UCX_PEER_READY) {
         ask(open);

@@ -9,6 +9,10 @@
  * that must end while bytes are landing waits for them, and when nothing has landed for
  * UCX_BARRIER_NS the reader's worker is made anew; other reads ask again for what was on its way.
  *
+ * A worker knows the interfaces of the moment in which it was made, and nobody tells a connection
+ * that the address at its end has gone: both sides wait. So it is made anew, too, when what is
+ * waited for does not come and the host's interfaces have changed.
+ *
  *   slot: FREE -> REQUESTED -> (OFFERED -> ARRIVING ->) ARRIVED -> FREE
  *   (in parts: REQUESTED until the last one was placed)
  *   slot: REQUESTED, OFFERED, ARRIVING -(worker made anew)-> QUEUED -> REQUESTED
@@ -43,6 +47,7 @@ enum {
     UCX_REQUEST_MS_MAX = 60000, /* that a request may ask to be kept for; then it asks again */
 };
 #define UCX_BARRIER_NS UINT64_C(500000000)
+#define UCX_LOOK_NS UINT64_C(1000000000)       /* of all sources' silence */
 #define UCX_IMPORT_NS UINT64_C(10000000000)    /* of a source's silence */
 #define UCX_REGISTER_NS UINT64_C(300000000000) /* that a source may take to register a region */
 #define UCX_ASK_AGAIN_NS UINT64_C(20000000)    /* at first; then each time twice as much ... */
@@ -191,7 +196,10 @@ struct ucx_reader {
     uint64_t rebuilds;
     uint32_t receives; /* that UCX was given and did not end */
     struct wf_timer barrier;
-    bool landed; /* something arrived for a draining read since the barrier was armed */
+    bool landed;          /* something arrived for a draining read since the barrier was armed */
+    uint64_t devices;     /* of this host when the worker was made (ucx_devices.h) */
+    struct wf_timer look; /* while anything is waited for */
+    uint64_t heard, had_heard; /* what came or began; when it was looked last */
     struct ucx_notes notes;
 };
 
@@ -359,6 +367,9 @@ void ucx_slot_free(struct ucx_slot *slot);
 void ucx_slot_request(struct ucx_slot *slot); /* stays queued while its peer is not ready */
 void ucx_slots_request(struct ucx *ucx);      /* all that are queued */
 void ucx_barrier_arm(struct ucx *ucx);
+/* Something is waited for: if nothing comes and the host's interfaces are not those that the worker
+ * knows, it is made anew. */
+void ucx_reader_watch(struct ucx *ucx);
 
 /* ucx_read.c */
 void ucx_read_start(struct wf_transport *t, struct wf_read *read);

@@ -415,6 +415,7 @@ void ucx_read_start(struct wf_transport *t, struct wf_read *read)
     if (read->deadline_ns != WF_NEVER_NS) {
         wf_timer_arm(ucx->loop, &open->deadline, read->deadline_ns);
     }
+    ucx_reader_watch(ucx);
     if (greet_sources(open)) {
         ucx_reads_pump(ucx);
     }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/log.h"
+#include "transports/ucx_devices.h"
 #include "transports/ucx_internal.h"
 
 /* --- slots -------------------------------------------------------------------------------------
@@ -220,6 +221,7 @@ static ucs_status_t record(void *argument, const void *header, size_t header_len
         memcmp(head.reader, ucx->reader.life, UCX_LIFE_BYTES) != 0) {
         return UCS_OK;
     }
+    ucx->reader.heard++;
     if (head.kind == UCX_DATA) {
         return record_data(ucx, &head, data, data_len, is_offer);
     }
@@ -233,6 +235,7 @@ void ucx_slot_landed(struct ucx_slot *slot, ucs_status_t status)
 {
     struct ucx *ucx = slot->ucx;
     ucx->reader.receives--;
+    ucx->reader.heard++;
     if (ucx->reader.closing) {
         return;
     }
@@ -329,6 +332,7 @@ static enum wf_status open_worker(struct ucx *ucx, struct wf_error *error)
     struct wf_env *env = wf_loop_env(ucx->loop);
     env->ops->random(env, ucx->reader.life, UCX_LIFE_BYTES);
     ucx->reader.worker.after = after;
+    ucx->reader.devices = ucx_devices_stamp(); /* before UCX looks at them itself */
     return ucx_worker_open(&ucx->reader.worker, ucx->loop, &ucx->library, &ucx->recipe,
                            UCX_AM_TO_READER, record, ucx, error);
 }
@@ -366,6 +370,21 @@ static void reset_slots(struct ucx *ucx)
     }
 }
 
+static void make_anew(struct ucx *ucx, const char *why)
+{
+    struct wf_error error;
+    wf_log(wf_loop_log(ucx->loop), WF_LOG_WARN, "ucx makes its reading side anew: %s", why);
+    ucx->reader.rebuilds++;
+    close_worker(ucx);
+    reset_slots(ucx);
+    if (open_worker(ucx, &error) != WF_OK) {
+        wf_log(wf_loop_log(ucx->loop), WF_LOG_ERROR, "%s", error.text);
+        ucx_reads_fail(ucx, NULL, WF_NO_RESOURCE, error.text);
+        ucx_imports_fail(ucx, NULL, WF_NO_RESOURCE, error.text);
+    }
+    ucx_reads_resume(ucx);
+}
+
 static void barrier_passed(struct wf_timer *timer)
 {
     struct ucx *ucx = WF_CONTAINER(timer, struct ucx, reader.barrier);
@@ -380,18 +399,7 @@ static void barrier_passed(struct wf_timer *timer)
         ucx_barrier_arm(ucx);
         return;
     }
-    struct wf_error error;
-    wf_log(wf_loop_log(ucx->loop), WF_LOG_WARN,
-           "ucx makes its reading side anew: a source stopped in the middle of a chunk");
-    ucx->reader.rebuilds++;
-    close_worker(ucx);
-    reset_slots(ucx);
-    if (open_worker(ucx, &error) != WF_OK) {
-        wf_log(wf_loop_log(ucx->loop), WF_LOG_ERROR, "%s", error.text);
-        ucx_reads_fail(ucx, NULL, WF_NO_RESOURCE, error.text);
-        ucx_imports_fail(ucx, NULL, WF_NO_RESOURCE, error.text);
-    }
-    ucx_reads_resume(ucx);
+    make_anew(ucx, "a source stopped in the middle of a chunk");
 }
 
 void ucx_barrier_arm(struct ucx *ucx)
@@ -401,6 +409,31 @@ void ucx_barrier_arm(struct ucx *ucx)
     ucx->reader.barrier.name = "ucx barrier";
     if (!wf_timer_is_armed(&ucx->reader.barrier)) {
         wf_timer_arm(ucx->loop, &ucx->reader.barrier, wf_loop_now_ns(ucx->loop) + UCX_BARRIER_NS);
+    }
+}
+
+static void look(struct wf_timer *timer)
+{
+    struct ucx *ucx = WF_CONTAINER(timer, struct ucx, reader.look);
+    struct ucx_reader *reader = &ucx->reader;
+    if (reader->reads == NULL && reader->imports == NULL) {
+        return;
+    }
+    if (reader->heard == reader->had_heard && reader->devices != ucx_devices_stamp()) {
+        make_anew(ucx, "the host's interfaces have changed, and no source is heard any more");
+    }
+    ucx_reader_watch(ucx);
+}
+
+void ucx_reader_watch(struct ucx *ucx)
+{
+    struct ucx_reader *reader = &ucx->reader;
+    reader->heard++; /* what begins now has its time too */
+    if (!wf_timer_is_armed(&reader->look)) {
+        reader->look.fire = look;
+        reader->look.name = "ucx look";
+        reader->had_heard = reader->heard;
+        wf_timer_arm(ucx->loop, &reader->look, wf_loop_now_ns(ucx->loop) + UCX_LOOK_NS);
     }
 }
 
@@ -430,6 +463,7 @@ enum wf_status ucx_reader_open(struct ucx *ucx, struct wf_error *error)
 void ucx_reader_close(struct ucx *ucx)
 {
     wf_timer_cancel(ucx->loop, &ucx->reader.barrier);
+    wf_timer_cancel(ucx->loop, &ucx->reader.look);
     close_worker(ucx);
     for (uint32_t i = 0; i < ucx->reader.slot_count; i++) {
         free(ucx->reader.slots[i].buffer);

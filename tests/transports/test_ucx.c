@@ -83,6 +83,7 @@ Test(ucx, a_loop_sleeps_and_is_woken, .init = within_minutes)
         for (int i = 0; i < READS; i++) {
             struct reading reading;
             start(&world, &reading, world.remote, target, (uint64_t)i * 1000, BYTES);
+            wf_timer_cancel(world.loop, &inside(&world)->reader.look);
             while (world.done_count == 0) {
                 wf_loop_run(world.loop);
             }

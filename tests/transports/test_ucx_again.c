@@ -122,6 +122,21 @@ Test(ucx_again, a_reader_that_is_not_heard_connects_again, .init = within_minute
     close_own(&own);
 }
 
+/* As above, but nothing ends the read. */
+Test(ucx_again, a_reader_whose_interfaces_changed_is_made_anew, .init = within_minutes)
+{
+    struct own_source own;
+    open_own(&own);
+    struct ucx *ucx = inside(&own.world);
+    ucx->source.clients->dead = true;
+    cr_assert(own.world.kind->run(&own.world, nobody_reads));
+    ucx->reader.devices++; /* as if the worker were of another moment */
+    start_packed(&own, WF_NEVER_NS);
+    check_packed(&own, "made anew");
+    cr_assert_eq(ucx->reader.rebuilds, 1);
+    close_own(&own);
+}
+
 /* --- the barrier -------------------------------------------------------------------------------
  */
 
