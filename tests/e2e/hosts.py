@@ -123,6 +123,7 @@ class Networks:
 
     def __exit__(self, *_):
         for name in self.names:
+            command("ip", "link", "del", name + "l")  # at once: the kernel ends a namespace's interfaces when it likes
             command("ip", "netns", "del", name)
         command("ip", "link", "del", self.bridge)
 
