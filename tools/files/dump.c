@@ -286,9 +286,10 @@ enum wf_status wf_dump_open(const char *folder, const struct wf_dump_options *op
     uint32_t world = status == WF_OK ? wf_recipe_world(&dump->recipe) : 0;
     if (status == WF_OK && count != world) {
         status = wf_error_set(error, count < world ? WF_NOT_FOUND : WF_INVALID,
-                              "%s: expected the files of %u ranks (%s), rank_00 to rank_%02u; "
+                              "%s: expected the files of %u %s (%s), rank_00 to rank_%02u; "
                               "found those of %u",
-                              folder, world, dump->spec, world - 1, count);
+                              folder, world, world == 1 ? "rank" : "ranks", dump->spec, world - 1,
+                              count);
     }
     if (status == WF_OK && (dump->ranks = calloc(count, sizeof *dump->ranks)) == NULL) {
         status = wf_error_set(error, WF_NO_MEMORY, "no memory for %u ranks", count);
