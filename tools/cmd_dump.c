@@ -87,7 +87,7 @@ int wf_cmd_dump(int argc, char **argv)
         fprintf(stderr, "weft dump: %s\n", error.text);
         return status == WF_INVALID ? WF_EXIT_USAGE : WF_EXIT_FAILED;
     }
-    printf("%s: %" PRIu32 " ranks, %" PRIu64 " tensors, %" PRIu64 " bytes\n", arguments.dump.folder,
-           written.ranks, written.tensors, written.bytes);
+    printf("%s: %" PRIu32 " %s, %" PRIu64 " tensors, %" PRIu64 " bytes\n", arguments.dump.folder,
+           written.ranks, written.ranks == 1 ? "rank" : "ranks", written.tensors, written.bytes);
     return WF_EXIT_OK;
 }

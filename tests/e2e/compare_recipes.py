@@ -6,7 +6,7 @@ import shutil
 import sys
 
 import e2e
-from compare import compare, dump, equal, make, model
+from compare import Tensors, compare, dump, equal, make, model
 from e2e import Work, check, weft
 
 
@@ -55,6 +55,12 @@ def case_files():
     with Work(model("tiny-qwen3")) as work:
         a = make(work, model("tiny-qwen3"))
         b = dump(work, a, "megatron:tp=2", "b")
+        done = weft("dump", b, "--spec", "vllm:tp=2", "--out", work.path("c"))
+        check(done.returncode == 1 and f"{b}: expected a Hugging Face folder" in done.stderr and
+              "found a dump of megatron:tp=2" in done.stderr, "a dump of a dump is refused", done.stderr)
+        done = weft("dump", a, "--spec", "vllm:", "--out", a)
+        check(done.returncode == 1 and "name another folder for a dump" in done.stderr and
+              sorted(os.listdir(a)) == ["config.json", "model.safetensors"], "so is one into the checkpoint", done.stderr)
         shutil.copytree(b, work.path("my dump (1)"))
         equal(a, work.path("my dump (1)"))
         one, other = (os.path.join(b, f"rank_{rank:02}.safetensors") for rank in (0, 1))
@@ -70,6 +76,18 @@ def case_files():
             what()
             done = weft("compare", a, b)
             check(done.returncode == 1 and words in done.stderr, f"{words} is told", done.stdout + done.stderr)
+        # Names that would rewrite a terminal.
+        with open(work.path("names.tsv"), "w") as out:
+            out.write("red\x1b[31m.weight\tbf16\t4x4\n")
+        done = weft("layout", "detect", work.path("names.tsv"))
+        check(done.returncode == 1 and "control character 0x1b" in done.stderr and "\x1b" not in done.stderr, "a rank's are refused",
+              done.stderr)
+        c = shutil.copytree(a, work.path("c"), dirs_exist_ok=True)
+        with Tensors(os.path.join(c, "model.safetensors")) as t:
+            t.add("red\x1b[31m.bias", "model.norm.weight", t.data["model.norm.weight"])
+        done = weft("compare", a, c)
+        check(done.returncode == 1 and "control character 0x1b" in done.stderr and "\x1b" not in done.stderr, "a folder's, too",
+              done.stderr)
 
 
 if __name__ == "__main__":

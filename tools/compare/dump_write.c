@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "models/casts.h"
 #include "models/copy.h"
@@ -435,12 +436,21 @@ static enum wf_status read_spec(struct writer *w, const char *spec)
     return status;
 }
 
-/* Of a dump over more ranks some files would stay, and belong to nothing. */
+/* A checkpoint stays one. Of a dump over more ranks some files would stay, and belong to nothing.
+ */
 static enum wf_status check_folder(const char *folder, uint32_t world, struct wf_error *error)
 {
-    char **names = NULL;
+    char **names = NULL, config[PATH_ROOM];
     uint32_t count = 0;
     struct wf_error why = {0};
+    snprintf(config, sizeof config, "%s/config.json", folder);
+    if (access(config, F_OK) ==
+        0) { /* with a recipe.json beside it, it could be read in two ways */
+        return wf_error_set(error, WF_REFUSED,
+                            "%s holds a config.json: it is a Hugging Face folder; name another "
+                            "folder for a dump",
+                            folder);
+    }
     enum wf_status status = wf_dump_rank_files(folder, &names, &count, &why);
     wf_dump_rank_files_free(names, count);
     if (status == WF_OK && count > world) {
@@ -468,9 +478,12 @@ enum wf_status wf_dump_write(const struct wf_dump_write_options *options,
         status = wf_error_set(error, WF_IO, "%s", why.text);
     }
     if (status == WF_OK && (strcmp(w.side.spec, "hf") != 0 || w.side.refused.count > 0)) {
-        status = wf_error_set(error, WF_UNSUPPORTED, "%s",
-                              w.side.refused.count > 0 ? w.side.refused.items[0]
-                                                       : "expected a Hugging Face folder");
+        status = w.side.refused.count > 0
+                     ? wf_error_set(error, WF_UNSUPPORTED, "%s", w.side.refused.items[0])
+                     : wf_error_set(error, WF_UNSUPPORTED,
+                                    "%s: expected a Hugging Face folder (config.json and "
+                                    "safetensors), found a dump of %s",
+                                    options->model, w.side.spec);
     }
     status = status == WF_OK ? read_spec(&w, options->spec) : status;
     status = status == WF_OK ? wf_folder_make(options->folder, 0777, error) : status;
