@@ -34,7 +34,7 @@ const char *wf_nearest(const char *text, size_t len, const char *const *words, s
 {
     const char *best = NULL;
     size_t best_distance = SIZE_MAX;
-    if (len > WORD_MAX) {
+    if (len == 0 || len > WORD_MAX) { /* nothing is like every short word */
         return NULL;
     }
     for (size_t i = 0; i < count; i++) {

@@ -4,7 +4,9 @@
 
 #include "runtime/nearest.h"
 
-static const char *const words[] = {"policy", "transport", "timeouts", "run"};
+static const char *const words[] = {"policy", "transport", "timeouts", "run", "hf"};
+
+enum { COUNT = sizeof words / sizeof words[0] };
 
 static const struct {
     const char *typed, *nearest;
@@ -16,7 +18,7 @@ static const struct {
 Test(nearest, table)
 {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        const char *found = wf_nearest(rows[i].typed, strlen(rows[i].typed), words, 4);
+        const char *found = wf_nearest(rows[i].typed, strlen(rows[i].typed), words, COUNT);
         if (rows[i].nearest == NULL) {
             cr_assert_null(found, "\"%s\" gave %s", rows[i].typed, found);
         } else {
@@ -30,5 +32,5 @@ Test(nearest, a_word_of_any_length_is_survived)
 {
     char longer[4096];
     memset(longer, 'p', sizeof longer);
-    cr_assert_null(wf_nearest(longer, sizeof longer, words, 4));
+    cr_assert_null(wf_nearest(longer, sizeof longer, words, COUNT));
 }
