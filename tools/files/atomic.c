@@ -41,6 +41,9 @@ static enum wf_status failed(struct wf_atomic_file *file, const char *what, stru
 /* Splits the path, links resolved, into folder_fd, final and partial. */
 static enum wf_status find_place(struct wf_atomic_file *file, struct wf_error *error)
 {
+    if (file->path[0] == '\0') {
+        return wf_error_set(error, WF_IO, "expected the name of a file to write, found \"\"");
+    }
     char *real = realpath(file->path, NULL); /* NULL when the file is not there yet */
     char *for_folder = strdup(real != NULL ? real : file->path);
     char *for_name = strdup(real != NULL ? real : file->path);
