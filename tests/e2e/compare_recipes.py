@@ -76,6 +76,12 @@ def case_files():
             what()
             done = weft("compare", a, b)
             check(done.returncode == 1 and words in done.stderr, f"{words} is told", done.stdout + done.stderr)
+        loop = os.path.join(shutil.copytree(a, work.path("loop")), "config.json")
+        os.unlink(loop)
+        os.symlink("config.json", loop)
+        done = weft("compare", a, work.path("loop"))
+        check(done.returncode == 1 and "config.json: Too many levels" in done.stderr, "a config that cannot be read stops it",
+              done.stdout + done.stderr)
         # Names that would rewrite a terminal.
         with open(work.path("names.tsv"), "w") as out:
             out.write("red\x1b[31m.weight\tbf16\t4x4\n")

@@ -190,6 +190,8 @@ static enum wf_status open_dump(struct wf_compare_side *side,
             strncmp(side->spec, "megatron", 8) != 0 && strncmp(side->spec, "fsdp", 4) != 0;
         status =
             status == WF_OK && !side->by_names ? derive_all(side, &dump.recipe, error) : status;
+    } else if (why.status == WF_IO) { /* says nothing of recipe or model: nobody has read them */
+        status = wf_error_set(error, WF_IO, "%s", why.text);
     } else {
         /* The recipe or the model: the files may be good. */
         status = open_rank_files(side, error);
@@ -246,8 +248,10 @@ static enum wf_status open_folder(struct wf_compare_side *side,
         return status;
     }
     snprintf(side->spec, sizeof side->spec, "hf");
-    if (wf_checkpoint_model(side->path, families, &side->owned, &why) != WF_OK) {
-        return refuse(side, &why, error);
+    status = wf_checkpoint_model(side->path, families, &side->owned, &why);
+    if (status != WF_OK) {
+        return status == WF_IO ? wf_error_set(error, WF_IO, "%s", why.text)
+                               : refuse(side, &why, error);
     }
     side->model = side->config = side->owned;
     if (wf_stored_layout(side->model, &side->ranks[0].layout, &why) != WF_OK) {
