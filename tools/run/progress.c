@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include "config/units.h"
 #include "tools/run/report.h"
 
 enum { BAR = 24 };
@@ -27,11 +28,12 @@ void wf_progress_plan(struct wf_progress *progress, const struct wf_frame_plan_r
     if (progress->out == NULL) {
         return;
     }
+    char bytes[WF_BYTES_TEXT];
     wf_progress_clear(progress);
     fprintf(progress->out,
-            "%llu trainer ranks and %llu inference ranks agree on a plan of %llu ops, %.3f GB\n",
+            "%llu trainer ranks and %llu inference ranks agree on a plan of %llu ops, %s\n",
             (unsigned long long)plan->train_ranks, (unsigned long long)plan->infer_ranks,
-            (unsigned long long)plan->ops, (double)plan->bytes_moved * 1e-9);
+            (unsigned long long)plan->ops, wf_bytes_format(plan->bytes_moved, bytes));
 }
 
 void wf_progress_phase(struct wf_progress *progress, const struct wf_frame_progress *frame)
@@ -83,9 +85,10 @@ void wf_progress_round(struct wf_progress *progress, const struct wf_frame_round
     wf_progress_clear(progress);
     if (committed) {
         bool without = !wf_culprit_is_none(&round->culprit);
-        fprintf(out, "version %llu of %llu committed: %.3f GB in %.1f ms, pause %.1f ms%s%s\n",
+        char bytes[WF_BYTES_TEXT];
+        fprintf(out, "version %llu of %llu committed: %s in %.1f ms, pause %.1f ms%s%s\n",
                 (unsigned long long)round->round.version.step,
-                (unsigned long long)progress->versions, (double)round->bytes * 1e-9,
+                (unsigned long long)progress->versions, wf_bytes_format(round->bytes, bytes),
                 (double)round->total_ns * 1e-6, (double)round->pause_ns * 1e-6,
                 without ? "; but " : "", without ? who : "");
     } else {
