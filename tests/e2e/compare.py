@@ -117,13 +117,14 @@ def write_rank(folder, rank, engine, config, tensors):
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, "recipe.json"), "w") as out:
         json.dump({"engine": engine, "tp": 3, "model": config}, out)
-    header, data = {}, b""
+    header, end = {}, 0
     for name, (shape, raw) in tensors.items():
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
-        data += raw
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + len(raw)]}
+        end += len(raw)
     text = json.dumps(header).encode()
     with open(os.path.join(folder, f"rank_{rank:02}.safetensors"), "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + data)
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.writelines(raw for _, raw in tensors.values())
 
 
 def part(rows, rank):
@@ -139,36 +140,40 @@ def tensor(rows):
 
 
 def case_independent():
-    """Dumps of a Llama over three ranks that a second program makes from the frameworks' rules, here."""
+    """Dumps of a Llama over three ranks that a second program makes from the frameworks' rules, here; $WEFT_REAL_MODEL:
+    of this folder, say SmolLM2-135M's real weights."""
     with Work(model("tiny-llama")) as work:
-        a = make(work, model("tiny-llama"))
+        a = os.environ.get("WEFT_REAL_MODEL") or make(work, model("tiny-llama"))
         with open(os.path.join(a, "config.json")) as text:
             config = json.load(text)
-        with Tensors(os.path.join(a, "model.safetensors")) as t:
-            data, rows = {name: bytes(raw) for name, raw in t.data.items()}, t.rows
-            for rank in range(3):
-                megatron = {"embedding.word_embeddings.weight": tensor(part(rows("model.embed_tokens.weight"), rank)),
-                            "decoder.final_layernorm.weight": ([72], data["model.norm.weight"])}
-                vllm = {"model.embed_tokens.weight": tensor(part(rows("model.embed_tokens.weight"), rank)),
-                        "model.norm.weight": ([72], data["model.norm.weight"])}
-                for i in range(config["num_hidden_layers"]):
-                    hf, te = f"model.layers.{i}.", f"decoder.layers.{i}."
-                    q, k, v = (part(rows(f"{hf}self_attn.{x}_proj.weight"), rank) for x in "qkv")
-                    gate, up = (part(rows(f"{hf}mlp.{x}_proj.weight"), rank) for x in ("gate", "up"))
-                    o, down = (columns(rows(hf + x), rank) for x in ("self_attn.o_proj.weight", "mlp.down_proj.weight"))
-                    norms = [([72], data[hf + x]) for x in ("input_layernorm.weight", "post_attention_layernorm.weight")]
-                    # One KV head a rank, so one group of three query heads: q, k, v in both frameworks.
-                    megatron |= {te + "self_attention.linear_qkv.weight": tensor(q + k + v),
-                                 te + "self_attention.linear_qkv.layer_norm_weight": norms[0],
-                                 te + "self_attention.linear_proj.weight": tensor(o),
-                                 te + "mlp.linear_fc1.weight": tensor(gate + up),
-                                 te + "mlp.linear_fc1.layer_norm_weight": norms[1],
-                                 te + "mlp.linear_fc2.weight": tensor(down)}
-                    vllm |= {hf + "self_attn.qkv_proj.weight": tensor(q + k + v), hf + "self_attn.o_proj.weight": tensor(o),
-                             hf + "mlp.gate_up_proj.weight": tensor(gate + up), hf + "mlp.down_proj.weight": tensor(down),
-                             hf + "input_layernorm.weight": norms[0], hf + "post_attention_layernorm.weight": norms[1]}
-                write_rank(work.path("megatron"), rank, "megatron", config, megatron)
-                write_rank(work.path("vllm"), rank, "vllm", config, vllm)
+        check((config["model_type"], config["num_key_value_heads"], config["tie_word_embeddings"]) == ("llama", 3, True),
+              "a KV head for each rank, and a tied head", config)
+        hidden = config["hidden_size"]
+        t = Tensors(os.path.join(a, "model.safetensors")).__enter__()  # only read: leaving it would write the file anew
+        data, rows = {name: bytes(raw) for name, raw in t.data.items()}, t.rows
+        for rank in range(3):
+            megatron = {"embedding.word_embeddings.weight": tensor(part(rows("model.embed_tokens.weight"), rank)),
+                        "decoder.final_layernorm.weight": ([hidden], data["model.norm.weight"])}
+            vllm = {"model.embed_tokens.weight": tensor(part(rows("model.embed_tokens.weight"), rank)),
+                    "model.norm.weight": ([hidden], data["model.norm.weight"])}
+            for i in range(config["num_hidden_layers"]):
+                hf, te = f"model.layers.{i}.", f"decoder.layers.{i}."
+                q, k, v = (part(rows(f"{hf}self_attn.{x}_proj.weight"), rank) for x in "qkv")
+                gate, up = (part(rows(f"{hf}mlp.{x}_proj.weight"), rank) for x in ("gate", "up"))
+                o, down = (columns(rows(hf + x), rank) for x in ("self_attn.o_proj.weight", "mlp.down_proj.weight"))
+                norms = [([hidden], data[hf + x]) for x in ("input_layernorm.weight", "post_attention_layernorm.weight")]
+                # One KV head a rank, so one group of three query heads: q, k, v in both frameworks.
+                megatron |= {te + "self_attention.linear_qkv.weight": tensor(q + k + v),
+                             te + "self_attention.linear_qkv.layer_norm_weight": norms[0],
+                             te + "self_attention.linear_proj.weight": tensor(o),
+                             te + "mlp.linear_fc1.weight": tensor(gate + up),
+                             te + "mlp.linear_fc1.layer_norm_weight": norms[1],
+                             te + "mlp.linear_fc2.weight": tensor(down)}
+                vllm |= {hf + "self_attn.qkv_proj.weight": tensor(q + k + v), hf + "self_attn.o_proj.weight": tensor(o),
+                         hf + "mlp.gate_up_proj.weight": tensor(gate + up), hf + "mlp.down_proj.weight": tensor(down),
+                         hf + "input_layernorm.weight": norms[0], hf + "post_attention_layernorm.weight": norms[1]}
+            write_rank(work.path("megatron"), rank, "megatron", config, megatron)
+            write_rank(work.path("vllm"), rank, "vllm", config, vllm)
         equal(a, work.path("megatron"))
         equal(work.path("megatron"), work.path("vllm"))
 
