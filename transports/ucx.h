@@ -14,6 +14,8 @@
  *   withdraw return at once, and readers that import meanwhile wait. The env must still do jobs
  * when the transport is closed. (A UCX that was built without threads registers on the loop's
  * thread.)
+ * - UCX's shared memory does not bear readers that are killed while they ask: the source they asked
+ *   hears nobody any more. Leave it out (TLS "^sm") where that can happen.
  * - A peer that dies is noticed by its connections, and on this host by its process (pidfd), which
  *   is quicker where UCX moves bytes through shared memory.
  */

@@ -22,12 +22,13 @@ static const char *said_tls(const struct wf_job_file *job)
     return NULL;
 }
 
-/* Ranks of one host are read by another transport where that comes first. Then UCX gets no shared
- * memory: it would take processes in two network namespaces of one machine for neighbours, but
- * cannot wake a sleeping one across them. */
-static const char *default_tls(bool others_only)
+/* UCX gets no shared memory unasked. A reader that is killed while it puts a message into a
+ * source's queue there leaves a gap, behind which the source hears nobody any more. And it would
+ * take processes in two network namespaces of one machine for neighbours, but cannot wake a
+ * sleeping one across them. */
+static const char *default_tls(void)
 {
-    return others_only && getenv("UCX_TLS") == NULL ? "^sm" : NULL;
+    return getenv("UCX_TLS") == NULL ? "^sm" : NULL;
 }
 
 bool wf_run_transports_map(const struct wf_job_file *job)
@@ -38,19 +39,18 @@ bool wf_run_transports_map(const struct wf_job_file *job)
 const char *wf_run_transports_tls(const struct wf_job_file *job)
 {
     const char *said = said_tls(job);
-    return said != NULL ? said : default_tls(wf_run_transports_map(job));
+    return said != NULL ? said : default_tls();
 }
 
-/* `others_only`: ranks of this host are read by another transport. */
 static enum wf_status open_ucx(struct wf_loop *loop, const struct wf_job_file *job,
-                               const struct wf_run_transports_options *options, bool others_only,
+                               const struct wf_run_transports_options *options,
                                struct wf_transport **out, struct wf_error *error)
 {
     struct wf_transport_ucx_option own[WF_JOB_UCX_MAX + 1];
     uint32_t count = 0;
     char devices[WF_DEVICES_TEXT] = "";
-    if (said_tls(job) == NULL && default_tls(others_only) != NULL) {
-        own[count++] = (struct wf_transport_ucx_option){"TLS", default_tls(others_only)};
+    if (said_tls(job) == NULL && default_tls() != NULL) {
+        own[count++] = (struct wf_transport_ucx_option){"TLS", default_tls()};
     }
     for (uint32_t i = 0; i < job->transport.ucx_count; i++) {
         own[count++] = (struct wf_transport_ucx_option){job->transport.ucx[i].name,
@@ -114,7 +114,7 @@ static enum wf_status open_named(struct wf_loop *loop, const struct wf_job_file 
     struct wf_transport *transport = NULL;
     enum wf_status status = strcmp(name, "shm") == 0
                                 ? wf_transport_shm_new(loop, options->workers, &transport, error)
-                                : open_ucx(loop, job, options, out->count > 0, &transport, error);
+                                : open_ucx(loop, job, options, &transport, error);
     return status == WF_OK ? add(loop, job, options, transport, out, error) : status;
 }
 
