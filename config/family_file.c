@@ -395,7 +395,9 @@ static enum wf_status extend(struct owned *o, const struct wf_family_files *file
             names[count++] = files->list[i]->name;
         }
         const char *near = wf_nearest(o->raw->extends, strlen(o->raw->extends), names, count);
-        return wf_error_set(error, WF_INVALID, "extends: no family is called \"%.60s\"%s%s%s",
+        return wf_error_set(error, WF_INVALID,
+                            "extends: no family is called \"%.60s\"%s%s%s (a file comes behind "
+                            "the one that it extends)",
                             o->raw->extends, near ? "; did you mean \"" : "", near ? near : "",
                             near ? "\"?" : "");
     }

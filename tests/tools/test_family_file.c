@@ -176,6 +176,8 @@ Test(family_file, refusals_say_where_and_why)
         {"no name", "model_types: [a]\n", "family"},
         {"no types", "family: a\n", "model_types"},
         {"unknown base", "family: a\nextends: qwen33\nmodel_types: [a]\n", "did you mean"},
+        {"base not read yet", "family: a\nextends: harbor\nmodel_types: [a]\n",
+         "comes behind the one"},
         {"alias", "family: &x a\nmodel_types: [*x]\n", "alias"},
         {"size without a key", "family: a\nextends: llama\nmodel_types: [a]\nsizes: [{name: Q}]\n",
          "size Q"},
