@@ -62,6 +62,7 @@ def case_faults():
             check(status == 0 and whole(report), f"{kind}: the job ends well", text)
             check(len(aborted) == aborts, f"{kind}: {aborts} attempts are aborted", report)
             check(all(says in v["culprit"]["reason"] for v in aborted), f"{kind}: the culprit says why", aborted)
+            check(text.count("aborted: ") == aborts, f"{kind}: each is told once, with --quiet and before any version is there", text)
 
 
 def case_missing():

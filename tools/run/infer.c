@@ -388,7 +388,8 @@ static void on_aborted(void *host, struct wf_rank *rank, struct wf_version versi
     struct infer *r = of(host);
     (void)again;
     char line[WF_CULPRIT_TEXT + 200], who[WF_CULPRIT_TEXT], live[WF_VERSION_TEXT + 16];
-    bool dirty = wf_version_is_none(wf_rank_live(rank)); /* in place, while it was written to */
+    /* In place, while it was written to. */
+    bool dirty = !wf_version_is_none(r->live) && wf_version_is_none(wf_rank_live(rank));
     wf_culprit_format(culprit, who);
     wf_version_format(r->live, live);
     snprintf(line, sizeof line, "version %llu, attempt %llu aborted: %s; this rank %s%s",

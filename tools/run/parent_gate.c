@@ -200,7 +200,8 @@ static uint32_t count_keeping(const struct parent *p)
     uint32_t keeping = 0;
     for (uint32_t i = 0; i < p->setup->infer_ranks; i++) {
         const struct wf_job_group *group = &p->setup->job.infer[wf_run_place(p->setup, i).group];
-        keeping += group->mode == WF_MODE_STAGED && !p->away[p->setup->train_ranks + i];
+        keeping += group->mode == WF_MODE_STAGED && !p->away[p->setup->train_ranks + i] &&
+                   p->held_step[i] > 0;
     }
     return keeping;
 }
