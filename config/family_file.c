@@ -41,7 +41,7 @@ struct raw_alias {
 };
 
 struct raw_engine {
-    char *engine, *prefix, *order;
+    char *engine, *prefix, *quantised, *order;
     char **renames, **requires;
     struct raw_engine_row *rows;
     struct raw_alias *aliases;
@@ -128,6 +128,7 @@ static const cyaml_schema_field_t engine_fields[] = {
     TEXTS(renames, raw_engine),
     TEXT(prefix, raw_engine),
     TEXTS(requires, raw_engine),
+    TEXT(quantised, raw_engine),
     TEXT(order, raw_engine),
     LIST(rows, raw_engine, an_engine_row, ENGINE_ROWS_MAX),
     LIST(aliases, raw_engine, an_alias, ALIASES_MAX),
@@ -356,6 +357,7 @@ static void take_engine(struct owned *o, const struct raw_engine *raw, size_t at
         .alias_count = raw->aliases_count,
         .prefix = raw->prefix,
         .requires = join(o, raw->requires, raw->requires_count, '|'),
+        .quantised = raw->quantised,
         .order = raw->order,
     };
 }

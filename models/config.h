@@ -77,6 +77,17 @@ uint32_t wf_model_param(const struct wf_model *model, uint32_t stack, uint32_t i
                         uint32_t expert);
 /* How the config calls its quantisation, for sentences: "modelopt NVFP4", "awq"; "" for none. */
 const char *wf_model_packing(const struct wf_model *model);
+/* How engines read the list of modules that a block fp8 checkpoint leaves as they are. */
+enum wf_excluded_by {
+    WF_EXCLUDED_BY_NAME,  /* an entry is a module's whole name [vLLM 0.33: fp8.py, "exact"] */
+    WF_EXCLUDED_BY_WORDS, /* an entry is words of it, in a row [SGLang 0.5.23: layers/quantization/
+                           * utils.py, _module_path_match] */
+};
+/* Whether the config's list, so read, has the module of a weight. */
+bool wf_model_leaves(const struct wf_model *model, const struct wf_param *param,
+                     enum wf_excluded_by by);
+/* Whether that list was cut for reading: an entry begins with "...". */
+bool wf_model_list_is_cut(const struct wf_model *model);
 /* How many members a stack of the family has in this model. */
 uint32_t wf_model_stack_count(const struct wf_model *model, uint32_t stack);
 

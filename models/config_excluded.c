@@ -9,6 +9,9 @@
  * layers/quantization/compressed_tensors/utils.py, should_ignore_layer]. Those are known that are a
  * text with "*" written another way: letters, digits, "_" and "-", "\\." for a dot, ".*", and
  * (one|or|another).
+ *
+ * Where engines read a list of block fp8 otherwise, wf_model_leaves says it as each does; a config
+ * that they read differently from the family's rows is refused (models/engines/unlisted.c).
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -48,6 +51,7 @@ static enum wf_status add_entry(struct wf_excluded *list, const char *text, size
     /* Those with a star stand first, before every hash. */
     entry->hash = wild ? 0 : wf_hash_bytes(text, len) | 1;
     list->wild_count += wild;
+    list->cut = list->cut || (len >= 3 && memcmp(text, "...", 3) == 0);
     for (size_t i = 0; i < len && !list->numbered; i++) {
         list->numbered = isdigit((unsigned char)text[i]) != 0;
     }
@@ -189,13 +193,68 @@ bool wf_excluded_has(const struct wf_excluded *list, const char *module)
     return found;
 }
 
+/* An entry that is the module's whole name. vLLM maps both its own modules and the list from the
+ * checkpoint's names to its own, "model.visual." to "visual.": either way of writing is one. */
+static bool names_module(const struct wf_excluded *list, const char *module, size_t len)
+{
+    static const char tower[] = "model.visual.";
+    size_t model = strlen("model.");
+    return has_exactly(list, module, len) ||
+           (len > model && strncmp(module, tower, strlen(tower)) == 0 &&
+            has_exactly(list, module + model, len - model));
+}
+
+/* An entry that is some of the module's words in a row; SGLang takes each with and without
+ * "model." before it. */
+static bool names_words(const struct wf_excluded *list, const char *module, size_t len)
+{
+    char text[sizeof "model." + WF_NAME_MAX] = "model.";
+    size_t model = strlen("model.");
+    for (size_t from = 0; from < len; from += strcspn(module + from, ".") + 1) {
+        size_t left = len - from;
+        memcpy(text + model, module + from, left);
+        for (size_t to = left; to > 0; to--) {
+            bool ends = to == left || module[from + to] == '.';
+            if (ends &&
+                (has_exactly(list, text + model, to) || has_exactly(list, text, model + to))) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+bool wf_model_leaves(const struct wf_model *model, const struct wf_param *param,
+                     enum wf_excluded_by by)
+{
+    const struct wf_excluded *list = &wf_memory(model)->excluded;
+    bool (*names)(const struct wf_excluded *, const char *, size_t) =
+        by == WF_EXCLUDED_BY_WORDS ? names_words : names_module;
+    const char *dot = strrchr(param->name, '.');
+    size_t len = dot ? (size_t)(dot - param->name) : strlen(param->name);
+    const char *experts = param->expert == WF_NONE ? NULL : strstr(param->name, ".experts.");
+    if (list->count == 0) {
+        return false;
+    }
+    if (experts) { /* one module of all, which an entry of one expert names too */
+        size_t all = (size_t)(experts - param->name) + strlen(".experts");
+        return names(list, param->name, all) || has_exactly(list, param->name, len);
+    }
+    return names(list, param->name, len);
+}
+
+bool wf_model_list_is_cut(const struct wf_model *model)
+{
+    return wf_memory(model)->excluded.cut;
+}
+
 bool wf_excluded_copy(const struct wf_excluded *from, struct wf_excluded *to)
 {
     struct wf_excluded_entry *entries = malloc((from->count + 1) * sizeof *entries);
     if (entries && from->count > 0) {
         memcpy(entries, from->entries, from->count * sizeof *entries);
     }
-    *to = (struct wf_excluded){entries, from->count, from->count + 1, from->wild_count,
-                               from->numbered};
+    *to = (struct wf_excluded){entries,          from->count,    from->count + 1,
+                               from->wild_count, from->numbered, from->cut};
     return entries != NULL;
 }

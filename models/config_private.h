@@ -57,6 +57,7 @@ struct wf_excluded {
     struct wf_excluded_entry *entries; /* sorted by hash; owned */
     uint32_t count, room, wild_count;
     bool numbered; /* an entry has a digit: experts may differ */
+    bool cut;      /* an entry begins with "...": a list that somebody shortened for reading */
 };
 enum wf_status wf_excluded_add(struct wf_excluded *list, const char *text, size_t len,
                                struct wf_error *error);

@@ -560,6 +560,9 @@ enum wf_status wf_layout_derive(const struct wf_model *model, const struct wf_re
         status = wf_engine_refuse_packed(view, engine, error);
     }
     if (status == WF_OK) {
+        status = wf_engine_refuse_unlisted(view, engine, error);
+    }
+    if (status == WF_OK) {
         status = check_placement(view, recipe, error);
     }
     if (status == WF_OK && engine->layout) {

@@ -166,9 +166,10 @@ struct wf_engine {
      * value of the recipe's vocab_multiple, in expressions `vocab_multiple`. */
     uint32_t vocab_multiple;
     bool vocab_multiple_per_tp;
-    bool layers_count_from_chunk; /* {i} begins at 0 in every chunk */
-    const char *exceptions;       /* which wf_family_engine is this engine's; NULL: its own name */
-    const char *skipped_stacks;   /* not in this engine's model: "mtp" */
+    bool layers_count_from_chunk;    /* {i} begins at 0 in every chunk */
+    enum wf_excluded_by excluded_by; /* how it reads a block fp8 config's list */
+    const char *exceptions;     /* which wf_family_engine is this engine's; NULL: its own name */
+    const char *skipped_stacks; /* not in this engine's model: "mtp" */
     const struct wf_engine_stack *stacks; /* prefixes; a stack that is not here has none */
     size_t stack_count;
     const struct wf_engine_row *rows;
@@ -226,6 +227,10 @@ enum wf_status wf_engine_refuse_quantised(const struct wf_model *model, struct w
  * one, told by no shape. */
 enum wf_status wf_engine_refuse_packed(const struct wf_model *model, const struct wf_engine *engine,
                                        struct wf_error *error);
+/* Of an engine that holds block fp8 as its config says: UNSUPPORTED where it reads the config's
+ * list of modules that are not quantised otherwise than the family's rows do. */
+enum wf_status wf_engine_refuse_unlisted(const struct wf_model *model,
+                                         const struct wf_engine *engine, struct wf_error *error);
 /* Everything that can be wrong about (model, recipe) whatever the rank: sizes that do not divide,
  * parameters that the engine has no place for, pipelines that do not fit the layers. */
 enum wf_status wf_engine_check(const struct wf_model *model, const struct wf_recipe *recipe,

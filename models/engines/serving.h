@@ -27,6 +27,12 @@
           "@gk * ek / 128:2 * gk * ek / 128) " role_ "(" WF_SERVING_GDN_BLOCKS           \
           "@2 * gk * ek / 128:" WF_SERVING_GDN_BLOCKS ")"
 
+/* Gates of delta nets, which both engines make with the config's quantisation [vLLM:
+ * layers/mamba/gdn/qwen_gdn_linear_attn.py, in_proj_ba; SGLang: models/qwen3_next.py, qwen3_5.py];
+ * see .quantised in families/family.h. As Qwen3-Next's checkpoints name them, and Qwen3.5's. */
+#define WF_SERVING_QUANTISED_BA "gdn_ba"
+#define WF_SERVING_QUANTISED_B_A "gdn_b gdn_a"
+
 /* Shared experts that no slot of the routed ones holds, cut over group "shared". */
 #define WF_SERVING_SHARED(when_)                                                   \
     {.name = "{dir}gate_up_proj.weight",                                           \

@@ -110,6 +110,34 @@ static void divide_layers(uint32_t layers, uint32_t stages, uint32_t *counts)
     }
 }
 
+/* Classes that look for a layer with experts among their stage's and raise where they find none:
+ * their families have the size "stage_experts" [models/glm4_moe.py: extract_moe_parameters;
+ * qwen3_moe.py, qwen3_next.py, qwen3_5.py, qwen3_vl_moe.py: set_moe_parameters]. */
+static enum wf_status check_stage_experts(const struct wf_model *model,
+                                          const struct wf_chunk *chunk, uint32_t pp,
+                                          struct wf_error *error)
+{
+    if (!wf_model_size(model, "stage_experts") || wf_model_size(model, "E") == 0) {
+        return WF_OK;
+    }
+    struct wf_model_at at = {.model = model};
+    while (strcmp(model->family->stacks[at.stack].name, "layer") != 0) {
+        at.stack++;
+    }
+    for (uint32_t i = 0; i < chunk->layer_count; i++) {
+        uint64_t experts = 0;
+        at.index = chunk->first_layer + i;
+        if (wf_model_lookup(&at, "moe", strlen("moe"), &experts) && experts) {
+            return WF_OK;
+        }
+    }
+    return wf_error_set(error, WF_UNSUPPORTED,
+                        "pipeline stage %" PRIu32 " has layers %" PRIu32 " to %" PRIu32
+                        ", none of them with experts, and vLLM's class refuses such a stage; use "
+                        "fewer stages, or partition= (VLLM_PP_LAYER_PARTITION)",
+                        pp, chunk->first_layer, chunk->first_layer + chunk->layer_count - 1);
+}
+
 static enum wf_status chunks(const struct wf_model *model, const struct wf_recipe *recipe,
                              uint32_t pp, struct wf_chunk *chunks_out, uint32_t *count_out,
                              struct wf_error *error)
@@ -134,6 +162,9 @@ static enum wf_status chunks(const struct wf_model *model, const struct wf_recip
                               "that deepstack_visual_indexes feeds are %" PRIu64
                               "; vLLM refuses a stage behind the first that has one",
                               stages, counts[0], deep);
+    }
+    if (status == WF_OK && stages > 1) {
+        status = check_stage_experts(model, &chunk, pp, error);
     }
     chunks_out[0] = chunk;
     *count_out = 1;

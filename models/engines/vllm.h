@@ -74,6 +74,13 @@ enum { WF_VLLM_GEMM_UNSAID, WF_VLLM_GEMM_OFF };
 #define WF_VLLM_ENOUGH_EXPERTS \
     "E == 0 || tp <= E: vLLM refuses more tensor parallel ranks than experts"
 
+/* Linears that are made with the config's quantisation [models/qwen3_vl.py: Qwen3_VisionTransformer
+ * and Qwen3_VisionPatchMerger; models/qwen3_moe.py: gate]; see .quantised in families/family.h. */
+#define WF_VLLM_QUANTISED_ROUTER "router"
+#define WF_VLLM_QUANTISED_TOWER                                           \
+    "vision_qkv vision_proj vision_fc1 vision_fc2 merger_fc1 merger_fc2 " \
+    "deepstack_fc1 deepstack_fc2"
+
 /* Classes whose head is a tensor of its own whatever the config says; a tied checkpoint leaves it
  * as it was allocated. */
 #define WF_VLLM_NEVER_TIED "!tied: vLLM's class does not tie its head"

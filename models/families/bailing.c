@@ -65,7 +65,11 @@ static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_TIED_ON_FIRST_
 
 static const struct wf_family_engine engines[] = {
     {.engine = "memory", WF_ROWS_OF(memory_rows)},
-    {.engine = "vllm", WF_ROWS_OF(vllm_rows)},
+    {.engine = "vllm",
+     .requires =
+         "further == 0: vLLM's class of Ling 2.0 refuses a checkpoint that has layers which "
+         "predict further tokens; give it one without (num_nextn_predict_layers 0)",
+     WF_ROWS_OF(vllm_rows)},
     {.engine = "sglang",
      .requires = "redundant == 0: SGLang's class has no redundant experts",
      WF_ROWS_OF(sglang_rows),

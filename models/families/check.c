@@ -446,6 +446,23 @@ static enum wf_status check_engine_requires(struct checker *c, const struct wf_e
     return status;
 }
 
+static enum wf_status check_quantised(struct checker *c, const struct wf_family_engine *exceptions)
+{
+    const char *list = exceptions->quantised, *role = NULL;
+    size_t len = 0;
+    while (wf_expr_next(&list, ' ', &role, &len)) {
+        bool found = false;
+        for (size_t i = 0; i < c->family->row_count && !found; i++) {
+            found = is_text(c->family->rows[i].role, role, len);
+        }
+        if (!found) {
+            return wf_error_set(c->error, WF_INVALID, "quantised \"%.*s\": no row has this role",
+                                len > 80 ? 80 : (int)len, role);
+        }
+    }
+    return WF_OK;
+}
+
 static enum wf_status check_engines(struct checker *c)
 {
     for (size_t i = 0; i < c->family->engine_count; i++) {
@@ -472,6 +489,9 @@ static enum wf_status check_engines(struct checker *c)
         }
         if (status == WF_OK) {
             status = check_engine_requires(c, engine, exceptions);
+        }
+        if (status == WF_OK) {
+            status = check_quantised(c, exceptions);
         }
         if (status != WF_OK) {
             wf_error_prefix(c->error, "engine %s", exceptions->engine);

@@ -40,7 +40,7 @@ struct wf_engine_row; /* models/engines/engine.h */
 struct wf_engine_alias;
 
 enum {
-    WF_FAMILY_SIZES_MAX = 64,
+    WF_FAMILY_SIZES_MAX = 80,
     WF_FAMILY_STACKS_MAX = 8,
     WF_FAMILY_ROWS_MAX = 256,
     WF_FAMILY_TYPES_MAX = 16,
@@ -102,6 +102,10 @@ struct wf_family_engine {
     /* As a family's `requires`, with what expressions of rows know: what this framework's class of
      * the family does not run. "pp == 1: SGLang's Qwen3-Next class has no pipeline stages". */
     const char *requires;
+    /* "ROLE ROLE": weights that this framework's class of the family holds in block fp8 unless the
+     * config's list leaves them, beside those whose rows say so; NULL: none. As checkpoints hold
+     * them in the model's dtype, a config without them is refused (engines/unlisted.c). */
+    const char *quantised;
     /* "ROLE<ROLE ...": for "memory", parameters that a module registers before others against the
      * order that most have (engines/fsdp_flat.c). */
     const char *order;

@@ -13,6 +13,7 @@ static const struct wf_family_size sizes[] = {
     WF_SIZE_FLAG("attention_bias", "attention_bias", "0"),
     WF_SIZE_FLAG("qk_norm", "use_qk_norm", "0"),
     WF_SIZES_DEEPSEEK_MOE,
+    {"stage_experts", NULL, "1", NULL}, /* vLLM's class (engines/vllm.c) */
     WF_SIZES_FP8,
 };
 

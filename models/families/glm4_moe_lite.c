@@ -4,7 +4,10 @@
 #include "models/families/mla.h"
 
 /* Defaults of absent keys: transformers 5, models/glm4_moe_lite/configuration_glm4_moe_lite.py. */
-static const struct wf_family_size sizes[] = {WF_SIZES_DEEPSEEK("null ? 0 : 768")};
+static const struct wf_family_size sizes[] = {
+    WF_SIZES_DEEPSEEK("null ? 0 : 768"),
+    {"stage_experts", NULL, "1", NULL}, /* vLLM's class (engines/vllm.c) */
+};
 
 static const struct wf_family_stack stacks[] = {WF_STACK_LAYER("model."),
                                                 WF_STACK_FURTHER("model.")};

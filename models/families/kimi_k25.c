@@ -21,6 +21,13 @@ static const struct wf_family_size sizes[] = {
     VISION_SIZE("vi", "vt_intermediate_size", "intermediate_size", "4304"),
     VISION_SIZE("vy", "init_pos_emb_height", "pos_emb_height", "64"),
     VISION_SIZE("vx", "init_pos_emb_width", "pos_emb_width", "64"),
+    /* As transformers reads them, and vLLM and SGLang with it; positions as SGLang does. */
+    {"tvl", "vision_config.num_hidden_layers", "tower ? 27 : 0", NULL},
+    {"tvh", "vision_config.hidden_size", "tower ? 1152 : 0", NULL},
+    {"tvn", "vision_config.num_attention_heads", "tower ? 16 : 0", NULL},
+    {"tvi", "vision_config.intermediate_size", "tower ? 4304 : 0", NULL},
+    {"ivy", "vision_config.init_pos_emb_height", "tower ? 64 : 0", NULL},
+    {"ivx", "vision_config.init_pos_emb_width", "tower ? 64 : 0", NULL},
     {"vp", "vision_config.patch_size", "tower ? 14 : 0", NULL},
     {"vdown", "vision_config.merge_kernel_size.0", "2", NULL},
     {"vacross", "vision_config.merge_kernel_size.1", "2", NULL},
@@ -153,6 +160,13 @@ static const struct wf_engine_row sglang_rows[] = {
     WF_SGLANG_FUSED_OF("{dir}attn.qkv_proj.bias", WF_SERVING_VISION_QKV("vision_qkv_bias"),
                        "vision"),
 };
+/* A tower whose sizes a program reads under other names is another tower there, and loads nothing.
+ */
+#define SIZES_READ "vl == tvl && vh == tvh && vn == tvn && vi == tvi"
+#define SAY_BOTH                                                                                  \
+    " reads the vision tower's sizes as num_hidden_layers, hidden_size, num_attention_heads and " \
+    "intermediate_size of vision_config, without vt_; expected the same sizes under both names"
+
 static const struct wf_engine_alias vllm_aliases[] = {
     WF_VLLM_ROUTER_ALIAS,
     WF_VLLM_CORRECTION_ALIAS,
@@ -171,10 +185,14 @@ static const struct wf_family_engine engines[] = {
      WF_ALIASES_OF(vllm_aliases),
      .renames = MERGER_NAMES,
      .requires = WF_VLLM_NEVER_TIED
+     "|" SIZES_READ ": vLLM" SAY_BOTH
      "|!tower || !fp8: which linears of the vision tower are block fp8 in vLLM is not known",
      .prefix = "language_model."},
     {.engine = "sglang",
-     .requires = WF_SGLANG_MLA_HEAD,
+     .requires = WF_SGLANG_MLA_HEAD
+     "|" SIZES_READ ": SGLang" SAY_BOTH
+     "|vy == ivy && vx == ivx: SGLang reads the vision tower's positions as init_pos_emb_height "
+     "and init_pos_emb_width of vision_config; expected them",
      WF_ROWS_OF(sglang_rows),
      .renames = MERGER_NAMES " .wo.=>.attn.proj.",
      .prefix = "language_model."},

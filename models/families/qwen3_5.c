@@ -19,6 +19,7 @@ static const struct wf_family_size sizes[] = {
     WF_SIZES_DELTA,
     {"further", "mtp_num_hidden_layers", "0", NULL},
     WF_SIZES_VISION,
+    {"stage_experts", NULL, "1", NULL}, /* vLLM's class (engines/vllm.c) */
     WF_SIZES_FP8,
 };
 
@@ -78,6 +79,7 @@ static const struct wf_engine_row sglang_rows[] = {
     WF_SGLANG_GEMMA_NORMS("post_attention_layernorm"),
     WF_SGLANG_GEMMA_NORM("q_norm", "q_norm", NULL),
     WF_SGLANG_GEMMA_NORM("k_norm", "k_norm", NULL),
+    WF_SGLANG_QKV_WITH_KV_SCALES,
 };
 static const struct wf_engine_alias sglang_aliases[] = {WF_SGLANG_DELTA_ALIASES};
 
@@ -89,12 +91,14 @@ static const struct wf_family_engine engines[] = {
      WF_ROWS_OF(vllm_rows),
      .requires = WF_VLLM_ENOUGH_EXPERTS,
      WF_ALIASES_OF(vllm_aliases),
+     .quantised = WF_SERVING_QUANTISED_B_A " " WF_VLLM_QUANTISED_TOWER,
      .renames = "model.language_model.=>language_model.model. model.visual.=>visual. "
                 "lm_head=>language_model.lm_head",
      .prefix = "language_model."},
     {.engine = "sglang",
      .requires = WF_SGLANG_ALL_SPARSE,
      .renames = "model.language_model.=>model. model.visual.=>visual. self_attn.=>",
+     .quantised = WF_SERVING_QUANTISED_B_A,
      WF_ROWS_OF(sglang_rows),
      WF_ALIASES_OF(sglang_aliases)},
 };

@@ -13,6 +13,7 @@ static const struct wf_family_size sizes[] = {
     WF_SIZE_FLAG("attention_bias", "attention_bias", "0"),
     {"qk_norm", NULL, "1", NULL},
     WF_SIZES_QWEN_MOE(NULL, NULL, ""),
+    {"stage_experts", NULL, "1", NULL}, /* vLLM's class (engines/vllm.c) */
     WF_SIZES_FP8,
 };
 
@@ -52,6 +53,7 @@ static const struct wf_family_engine engines[] = {
     {.engine = "vllm",
      WF_ROWS_OF(vllm_rows),
      WF_ALIASES_OF(vllm_aliases),
+     .quantised = WF_VLLM_QUANTISED_ROUTER,
      .requires = WF_VLLM_ENOUGH_EXPERTS "|" WF_VLLM_NO_O_BIAS},
     {.engine = "sglang",
      .requires = WF_SGLANG_UNTIED "|" WF_SGLANG_ALL_SPARSE,

@@ -19,6 +19,7 @@ static const struct wf_family_size sizes[] = {
     {"S", "shared_expert_intermediate_size", NULL, NULL},
     WF_SIZES_DELTA,
     {"further", "num_nextn_predict_layers|mtp_num_hidden_layers", "0", NULL},
+    {"stage_experts", NULL, "1", NULL}, /* vLLM's class (engines/vllm.c) */
     WF_SIZES_FP8,
 };
 
@@ -65,7 +66,15 @@ static const struct wf_engine_alias vllm_aliases[] = {
 
 /* SGLang [models/qwen3_next.py]: attention stands in the layer itself; the norm of the delta net
  * keeps the config's dtype; the delta net's kernel holds two vectors a second time. */
+/* One shared expert of the routed ones' size stands in a slot behind those that a rank has, with
+ * expert parallelism too [models/qwen2_moe.py: can_fuse_shared_expert, Qwen2MoeSparseMoeBlock; of
+ * the classes that build it this one alone asks for it on CUDA]. */
+#define FUSES "(S > 0 && S == I && a2a.none && !shared_experts.separate)"
+
 static const struct wf_engine_row sglang_rows[] = {
+    WF_SGLANG_EXPERTS(FUSES, WF_SGLANG_ONE_EXTRA),
+    WF_SGLANG_EXPERTS("!" FUSES, WF_SGLANG_NO_EXTRA),
+    WF_SERVING_SHARED("!" FUSES),
     WF_SGLANG_GEMMA_NORMS("post_attention_layernorm"),
     WF_SGLANG_GEMMA_NORM("q_norm", "q_norm", NULL),
     WF_SGLANG_GEMMA_NORM("k_norm", "k_norm", NULL),
@@ -79,10 +88,14 @@ static const struct wf_family_engine engines[] = {
     {.engine = "vllm",
      WF_ROWS_OF(vllm_rows),
      WF_ALIASES_OF(vllm_aliases),
+     .quantised = WF_SERVING_QUANTISED_BA,
      .requires = WF_VLLM_ENOUGH_EXPERTS "|!tied: vLLM's Qwen3-Next class does not tie its head"},
     {.engine = "sglang",
      .renames = "self_attn.=>",
-     .requires = "pp == 1: SGLang's class has one stage|" WF_SGLANG_UNTIED "|" WF_SGLANG_ALL_SPARSE,
+     .quantised = WF_SERVING_QUANTISED_BA,
+     .requires = "pp == 1: SGLang's class has one stage|" WF_SGLANG_UNTIED "|" WF_SGLANG_ALL_SPARSE
+                 "|!int4 || !" FUSES ": a shared expert fused with int4 ones is not known; say "
+                 "shared_experts=separate",
      WF_ROWS_OF(sglang_rows),
      WF_ALIASES_OF(sglang_aliases)},
 };

@@ -15,6 +15,7 @@ static const struct wf_family_size sizes[] = {
     {"qk_norm", NULL, "1", NULL},
     WF_SIZES_QWEN_MOE("0", "0", ""),
     WF_SIZES_VISION,
+    {"stage_experts", NULL, "1", NULL}, /* vLLM's class (engines/vllm.c) */
     WF_SIZES_FP8,
 };
 
@@ -78,6 +79,7 @@ static const struct wf_family_engine engines[] = {
      WF_ROWS_OF(vllm_rows),
      .requires = WF_VLLM_ENOUGH_EXPERTS "|" WF_VLLM_NO_O_BIAS,
      WF_ALIASES_OF(vllm_aliases),
+     .quantised = WF_VLLM_QUANTISED_ROUTER " " WF_VLLM_QUANTISED_TOWER,
      .renames = "model.language_model.=>language_model.model. model.visual.=>visual. "
                 "lm_head=>language_model.lm_head",
      .prefix = "language_model."},

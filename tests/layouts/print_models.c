@@ -27,7 +27,7 @@ static const struct {
     [PLAIN] = {NULL, NULL},
     [FP8] = {"fp8",
              "{\"quant_method\": \"fp8\", \"fmt\": \"e4m3\", \"activation_scheme\": \"dynamic\", "
-             "\"weight_block_size\": [128, 128]}"},
+             "\"weight_block_size\": [128, 128], \"modules_to_not_convert\": [\"...\"]}"},
     [INT4] = {"int4",
               "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
               "\"weights\": {\"num_bits\": 4, \"group_size\": 32, \"symmetric\": true}, "

@@ -46,10 +46,12 @@
 #define SIGLIP                                                                                \
     "'vision_config': {'num_hidden_layers': 2, 'hidden_size': 16, 'num_attention_heads': 4, " \
     "'intermediate_size': 24, 'image_size': 10, 'patch_size': 2, 'vision_use_head': $flag}"
-#define MOONVIT                                                                  \
-    "'vision_config': {'vt_num_hidden_layers': 2, 'vt_hidden_size': 16, "        \
-    "'vt_num_attention_heads': 4, 'vt_intermediate_size': 24, 'patch_size': 2, " \
-    "'init_pos_emb_height': 5, 'init_pos_emb_width': 3, 'merge_kernel_size': [2, 1]}"
+#define MOONVIT                                                                        \
+    "'vision_config': {'vt_num_hidden_layers': 2, 'vt_hidden_size': 16, "              \
+    "'vt_num_attention_heads': 4, 'vt_intermediate_size': 24, 'patch_size': 2, "       \
+    "'init_pos_emb_height': 5, 'init_pos_emb_width': 3, 'merge_kernel_size': [2, 1], " \
+    "'num_hidden_layers': 2, 'hidden_size': 16, 'num_attention_heads': 4, "            \
+    "'intermediate_size': 24, 'pos_emb_height': 5, 'pos_emb_width': 3}"
 
 const struct zoo_family zoo_families[] = {
     {"llama",

@@ -17,15 +17,15 @@
     HEADS "\"num_experts\": 6, \"moe_intermediate_size\": " I ", "                               \
           "\"num_experts_per_tok\": 2, \"decoder_sparse_step\": 1, \"mlp_only_layers\": []" more \
           "}"
-#define FP8                                                                                      \
-    ", \"quantization_config\": {\"quant_method\": \"fp8\", \"activation_scheme\": "             \
-    "\"dynamic\", \"weight_block_size\": [128, 128], \"modules_to_not_convert\": [\"lm_head\", " \
-    "\"model.layers.0.mlp.gate\", \"model.layers.1.mlp.gate\", \"model.layers.2.mlp.gate\", "    \
-    "\"model.layers.3.mlp.gate\"]}"
-#define FP8_BUT(module)                                                                           \
-    ", \"quantization_config\": {\"quant_method\": \"fp8\", \"activation_scheme\": \"dynamic\", " \
-    "\"weight_block_size\": [128, 128], \"modules_to_not_convert\": [\"lm_head\", \"" module      \
-    "\"]}"
+#define FP8_LIST(list)                                                               \
+    ", \"quantization_config\": {\"quant_method\": \"fp8\", \"activation_scheme\": " \
+    "\"dynamic\", \"weight_block_size\": [128, 128], \"modules_to_not_convert\": ["  \
+    "\"lm_head\"" list "]}"
+#define GATES                                                      \
+    ", \"model.layers.0.mlp.gate\", \"model.layers.1.mlp.gate\", " \
+    "\"model.layers.2.mlp.gate\", \"model.layers.3.mlp.gate\""
+#define FP8 FP8_LIST(GATES)
+#define FP8_BUT(module) FP8_LIST(GATES ", \"" module "\"")
 #define DEEPSEEK(type, q_lora, more)                                                              \
     HEAD(type)                                                                                    \
     "\"num_key_value_heads\": 4, \"intermediate_size\": 512, \"n_routed_experts\": 8, "           \
@@ -315,6 +315,25 @@ static const struct {
      "vllm:tp=2", "o_proj"},
     {"a part that is not quantised", QWEN("256", FP8_BUT("model.layers.1.self_attn.k_proj")),
      "vllm:tp=2", "cannot be fused"},
+    {"a router that the list leaves out", QWEN("256", FP8_LIST("")), "vllm:tp=2",
+     "list model.layers.0.mlp.gate"},
+    {"a router that it has in some layers", QWEN("256", FP8_LIST(", \"model.layers.0.mlp.gate\"")),
+     "vllm:tp=2", "list model.layers.1.mlp.gate"},
+    {"a router by the end of its name", QWEN("256", FP8_LIST(", \"mlp.gate\"")), "vllm:tp=2",
+     "whole names"},
+    {"attention by what it stands in", QWEN("256", FP8_BUT("model.layers.1.self_attn")),
+     "vllm:tp=2", "list model.layers.1.self_attn.q_proj"},
+    {"a stage without experts", DEEPSEEK("glm4_moe_lite", "48", ""), "vllm:pp=4",
+     "none of them with experts"},
+    {"further tokens in Ling 2.0",
+     HEAD("bailing_moe_v2") HEADS
+     "\"num_experts\": 4, \"moe_intermediate_size\": 256, \"num_shared_experts\": 1, "
+     "\"num_nextn_predict_layers\": 1}",
+     "vllm:tp=2", "predict further"},
+    {"Kimi's tower under other names",
+     "{\"model_type\": \"kimi_k25\", \"text_config\": " DEEPSEEK(
+         "kimi_k2", "48", "") ", \"vision_config\": {\"vt_hidden_size\": 64}}",
+     "vllm:tp=2", "without vt_"},
     {"a partition of other stages", QWEN("256", ""), "vllm:pp=2,partition=1-2-1", "2 numbers"},
     {"a partition of other layers", QWEN("256", ""), "vllm:pp=2,partition=1-2", "together 4"},
     {"a partition of letters", QWEN("256", ""), "vllm:pp=2,partition=1-x", "2 numbers"},

@@ -68,6 +68,7 @@ static const struct row megatron[] = {
 };
 
 static const struct row sglang[] = {
+    {"sglang-deepseekv3-fp8block-tp4-dpattn2ep2", DETECT_AMBIGUOUS},
     {"sglang-deepseekv3-tp2", DETECT_AMBIGUOUS},
     {"sglang-deepseekv3-tp2-fusedshared", DETECT_AMBIGUOUS},
     {"sglang-deepseekv3-tp2-moedense1-dpattn2", DETECT_AMBIGUOUS},
@@ -95,6 +96,7 @@ static const struct row sglang[] = {
     {"sglang-qwen3-tp2-moedense1", DETECT_AMBIGUOUS},
     {"sglang-qwen3-tp2", DETECT_AMBIGUOUS},
     {"sglang-qwen3-tp2pp2-tied", DETECT_AMBIGUOUS},
+    {"sglang-qwen35-fp8block-tp2", DETECT_NOTHING},
     {"sglang-qwen35-tp2", DETECT_RIGHT},
     {"sglang-qwen35moe-tp2", DETECT_AMBIGUOUS},
     {"sglang-qwen3moe-fp8block-tp2", DETECT_AMBIGUOUS},
@@ -108,6 +110,8 @@ static const struct row sglang[] = {
     {"sglang-qwen3moe-tp2ep2-eplb-r2", DETECT_AMBIGUOUS},
     {"sglang-qwen3moe-tp4", DETECT_AMBIGUOUS},
     {"sglang-qwen3moe-tp4ep4", DETECT_AMBIGUOUS},
+    {"sglang-qwen3next-fused-ep2-r2", DETECT_NOTHING},
+    {"sglang-qwen3next-fused-tp4ep2", DETECT_NOTHING},
     {"sglang-qwen3next-tp2", DETECT_AMBIGUOUS},
     {"sglang-qwen3vlmoe-tp4", DETECT_AMBIGUOUS},
 };
@@ -149,6 +153,7 @@ static const struct row vllm[] = {
     {"vllm-qwen3moe-tp2ep2-eplb-r2", DETECT_AMBIGUOUS},
     {"vllm-qwen3moe-tp4", DETECT_AMBIGUOUS},
     {"vllm-qwen3next-tp2", DETECT_AMBIGUOUS},
+    {"vllm-qwen3vl-fp8block-tp2", DETECT_RIGHT},
     {"vllm-qwen3vl-pp2", DETECT_RIGHT},
     {"vllm-qwen3vl-tp2-tied", DETECT_RIGHT},
     {"vllm-qwen3vl-tp2-visiondata", DETECT_AMBIGUOUS},

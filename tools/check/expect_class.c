@@ -4,7 +4,8 @@
  * gemma3_mm.py, gpt_oss.py (hf_to_vllm_mapper: other names; embedding), mixtral.py; SGLang 0.5.23
  * qwen3_vl.py, qwen3_5.py (names), llama.py, qwen2.py, qwen3.py, qwen3_moe.py, deepseek_v2.py,
  * gpt_oss.py, mixtral.py (on which stages the head is made, and whether it is tied),
- * deepseek_v2.py, glm4_moe.py (determine_num_fused_shared_experts); bailing_moe.py of both.
+ * deepseek_v2.py, glm4_moe.py (determine_num_fused_shared_experts), qwen2_moe.py
+ * (can_fuse_shared_expert); bailing_moe.py of both.
  */
 #include "tools/check/expect_class.h"
 
@@ -113,6 +114,7 @@ static const struct wf_expect_class classes[] = {
      .text = "model.",
      .live = "model.",
      .head = "lm_head.weight",
+     .fuses_alike = true,
      .attention = ""},
     {.types = "|gemma3_text|",
      .sglang = true,

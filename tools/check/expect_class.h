@@ -33,8 +33,9 @@ struct wf_expect_class {
     bool alternates;         /* of experts: a row of gate, a row of up, and so on; biases */
     bool one_qkv;            /* the checkpoint has q, k and v in one, as have the engine's names */
     uint32_t fuses;          /* with so many experts it has the shared one in a slot; 1: with any */
-    bool plain_embedding;    /* whole on every rank, without padding */
-    bool stages;             /* what each of several has is known */
+    bool fuses_alike;     /* one of the routed experts' size stands in a slot, dealt out or not */
+    bool plain_embedding; /* whole on every rank, without padding */
+    bool stages;          /* what each of several has is known */
     enum wf_expect_heads heads;
 };
 

@@ -25,13 +25,19 @@ struct experts {
     const char *names[MATRICES];        /* of a matrix */
     uint64_t slots, first, step, count; /* of all ranks; the first here, to the next, how many */
     bool fused;                         /* one more slot behind them has the shared expert */
+    const char *shared;                 /* the module of that one */
 };
 
 /* [SGLang: determine_num_fused_shared_experts] of classes that can, one shared expert, where
- * experts are not dealt out. */
+ * experts are not dealt out; [can_fuse_shared_expert] of Qwen3-Next wherever sizes are alike. */
 static bool is_fused(struct wf_expect_builder *b, const char *layer)
 {
     uint32_t at = b->class->fuses;
+    if (b->class->fuses_alike) {
+        return b->place.sglang && b->place.shared != WF_VERIFY_SHARED_SEPARATE &&
+               wf_expect_find(b, layer, "mlp.shared_expert.gate_proj.weight") != WF_NONE &&
+               wf_model_size(b->model, "S") == wf_model_size(b->model, "I");
+    }
     bool alike = wf_expect_find(b, layer, "mlp.shared_experts.gate_proj.weight") != WF_NONE &&
                  wf_model_size(b->model, "ns") == 1;
     bool by_itself = b->place.shared == WF_VERIFY_SHARED_AUTO && b->place.ep <= 1 &&
@@ -58,6 +64,7 @@ static struct experts experts_of(struct wf_expect_builder *b, const char *layer)
         of.step = ranks;
     }
     of.fused = is_fused(b, layer);
+    of.shared = b->class->fuses_alike ? "shared_expert" : "shared_experts";
     return of;
 }
 
@@ -93,7 +100,7 @@ static enum wf_status need_matrix(struct wf_expect_builder *b, const char *layer
         snprintf(name, sizeof name, "%sexperts.%" PRIu64 ".%s.%s", of->dir,
                  expert_of(b, of->slots, slot), of->names[matrix], what);
     } else {
-        snprintf(name, sizeof name, "%sshared_experts.%s.%s", of->dir, of->names[matrix], what);
+        snprintf(name, sizeof name, "%s%s.%s.%s", of->dir, of->shared, of->names[matrix], what);
     }
     return wf_expect_need(b, layer, name, param_out);
 }

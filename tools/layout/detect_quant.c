@@ -250,6 +250,10 @@ struct json_object *wf_guess_quant_config(const struct wf_guess_quant *quant,
         json_object_array_add(block, json_object_new_int(BLOCK));
         json_object_object_add(object, "quant_method", json_object_new_string(quant->method));
         json_object_object_add(object, "weight_block_size", block);
+        /* Modules that are not quantised: a list that nobody knows. */
+        struct json_object *list = json_object_new_array();
+        json_object_array_add(list, json_object_new_string("..."));
+        json_object_object_add(object, "modules_to_not_convert", list);
     }
     if (quant->plain != NULL) {
         json_object_object_add(object, "ignore",

@@ -135,6 +135,7 @@ static void print_engine(FILE *out, const struct wf_family_engine *engine)
     print_list(out, "    ", "renames", engine->renames, ' ');
     print_one(out, "    ", "prefix", engine->prefix);
     print_list(out, "    ", "requires", engine->requires, '|');
+    print_one(out, "    ", "quantised", engine->quantised);
     print_one(out, "    ", "order", engine->order);
     if (engine->row_count > 0) {
         fputs("    rows:\n", out);

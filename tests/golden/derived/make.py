@@ -171,6 +171,9 @@ def gemma_megatron(p, rank, size):
 
 MOONVIT = {"vt_hidden_size": 12, "vt_num_hidden_layers": 2, "vt_num_attention_heads": 2, "vt_intermediate_size": 20,
            "patch_size": 2, "init_pos_emb_height": 5, "init_pos_emb_width": 3, "merge_kernel_size": [2, 2]}
+# As transformers calls them, and vLLM and SGLang with it.
+MOONVIT.update({"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 20,
+                "pos_emb_height": 5, "pos_emb_width": 3})
 MOON = "vision_tower.encoder.blocks.{}."
 
 
@@ -465,7 +468,7 @@ def main():
     make("sglang-gemma3-tower-tp2", "sglang-gemma3-tp2-tied", "gemma3", SIGLIP, siglip_params, gemma_sglang)
     make("megatron-gemma3-tower-tp2", "megatron-bridge-gemma3-tp2", "gemma3", SIGLIP, siglip_params, gemma_megatron)
     make("vllm-kimik25-tower-tp2", "vllm-deepseekv3-tp2", "kimi_k25", MOONVIT, moonvit_params, kimi_vllm)
-    odd = dict(MOONVIT, vt_num_attention_heads=3)
+    odd = dict(MOONVIT, vt_num_attention_heads=3, num_attention_heads=3)
     make("vllm-kimik25-odd-heads-tp2", "vllm-deepseekv3-tp2", "kimi_k25", odd, moonvit_params, kimi_vllm_data)
     make("vllm-kimik25-data-tp2", "vllm-deepseekv3-tp2", "kimi_k25", MOONVIT, moonvit_params, kimi_vllm_data,
          {"engine_options": {"mm_encoder_tp_mode": "data"}})
