@@ -114,10 +114,12 @@ Test(ucx, bytes_in_flight_stay_within_the_budget)
     {
         uint8_t *target = malloc(WORLD_BYTES);
         struct reading reading;
+        struct ucx_reader *reader = &inside(&world)->reader;
         start(&world, &reading, world.remote, target, 0, WORLD_BYTES);
+        wf_timer_cancel(world.loop,
+                        &reader->look); /* this host's interfaces may change meanwhile */
         cr_assert(world.kind->run(&world, one_done));
         cr_assert_eq(reading.read.status, WF_OK, "%s", reading.read.text);
-        const struct ucx_reader *reader = &inside(&world)->reader;
         cr_assert_leq(reader->flight_max, UCX_TEST_TRANSIT);
         cr_assert_geq(reader->flight_max, UCX_TEST_TRANSIT / 2, "the budget is used");
         cr_assert_eq(reader->flight_bytes, 0, "all credits came back");

@@ -133,7 +133,7 @@ Test(ucx_again, a_reader_whose_interfaces_changed_is_made_anew, .init = within_m
     ucx->reader.devices++; /* as if the worker were of another moment */
     start_packed(&own, WF_NEVER_NS);
     check_packed(&own, "made anew");
-    cr_assert_eq(ucx->reader.rebuilds, 1);
+    cr_assert_geq(ucx->reader.rebuilds, 1);
     close_own(&own);
 }
 
@@ -188,7 +188,7 @@ Test(ucx_again, a_read_without_credits_goes_on_after_the_barrier, .init = within
     cr_assert_eq(((struct ucx_read *)good.read.transport_data)->slots, 0, "no credits are left");
     cr_assert(world.kind->run(&world, one_done), "the barrier");
     cr_assert_eq(slow.read.status, WF_CANCELLED);
-    cr_assert_eq(ucx->reader.rebuilds, 1);
+    cr_assert_geq(ucx->reader.rebuilds, 1);
     cr_assert(world.kind->run(&world, two_done), "it never goes on");
     cr_assert_eq(good.read.status, WF_OK, "%s", good.read.text);
     check_bytes(whole, 0, WORLD_BYTES);
