@@ -186,8 +186,9 @@ static void take_note(struct parent *p, const struct wf_frame_note *note)
         wf_progress_doubt(&p->progress, note->version);
     }
     if (note->side == WF_TRAIN && strcmp(note->text, "given up") == 0) {
-        if (note->version.step > p->settled) {
-            wf_progress_given_up(&p->progress, note->version); /* the first of its ranks says so */
+        if (note->version.step > p->given_up) { /* the first of its ranks says so */
+            p->given_up = note->version.step;
+            wf_progress_given_up(&p->progress, note->version);
         }
         settle(p, note->version.step);
     }

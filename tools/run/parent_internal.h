@@ -60,6 +60,7 @@ struct parent {
     bool greeted;              /* the server has answered once */
     uint64_t allowed;          /* the step trainers may make */
     uint64_t settled;          /* newest step that is committed or given up */
+    uint64_t given_up;         /* newest step that was told to be */
     bool *noted;               /* by infer rank: its account of `settled` has come */
     struct parent_told *told;  /* by rank, train ranks first: the newest account */
     uint64_t *held_step;       /* by infer rank: the newest step that it said it has */
