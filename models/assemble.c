@@ -158,14 +158,10 @@ static uint32_t take_pieces(struct maker *m, uint32_t first, uint32_t end, uint3
 /* --- rectangles --------------------------------------------------------------------------------
  */
 
-static void round_out(struct wf_strip *strip, uint64_t rows, uint64_t columns, uint64_t unit)
+static void round_range(uint64_t range[2], uint64_t size, uint64_t unit, uint64_t block)
 {
-    strip->rows[0] = strip->rows[0] * unit / WF_ASSEMBLE_BLOCK * WF_ASSEMBLE_BLOCK;
-    strip->rows[1] = wf_assemble_blocks(strip->rows[1] * unit) * WF_ASSEMBLE_BLOCK;
-    strip->rows[1] = strip->rows[1] < rows ? strip->rows[1] : rows;
-    strip->columns[0] = strip->columns[0] * unit / WF_ASSEMBLE_BLOCK * WF_ASSEMBLE_BLOCK;
-    strip->columns[1] = wf_assemble_blocks(strip->columns[1] * unit) * WF_ASSEMBLE_BLOCK;
-    strip->columns[1] = strip->columns[1] < columns ? strip->columns[1] : columns;
+    range[0] = range[0] * unit / block * block;
+    range[1] = wf_assemble_least(wf_assemble_blocks(range[1] * unit, block) * block, size);
 }
 
 static bool any_overlap(const struct wf_strips *strips)
@@ -222,14 +218,15 @@ static bool add_cut(struct maker *m, uint32_t pair, const struct wf_strip *strip
     return good;
 }
 
-/* What the pieces show of codes (unit 1) or scales (unit WF_ASSEMBLE_BLOCK), in blocks of the
- * matrix. */
+/* What the pieces show of codes or scales, in blocks of the matrix. */
 static bool add_shown(struct maker *m, struct wf_strips *shown, const uint32_t *pieces,
-                      uint32_t count, uint32_t pair, uint64_t unit)
+                      uint32_t count, uint32_t pair, bool scales)
 {
     const struct wf_param *matrix = &m->model->params[m->model->variants->pairs[pair].matrix];
-    uint64_t columns = unit == 1 ? matrix->shape[1] : wf_assemble_blocks(matrix->shape[1]);
-    wf_strips_begin(shown, columns);
+    const struct assemble_block block =
+        wf_assemble_block(m->model->variants->rule, matrix->shape[1]);
+    const struct assemble_block unit = scales ? block : (struct assemble_block){1, 1};
+    wf_strips_begin(shown, wf_assemble_blocks(matrix->shape[1], unit.columns));
     for (uint32_t i = 0; i < count; i++) {
         struct wf_nest nest = wf_layout_nest(m->own, pieces[i]);
         if (!wf_strips_add_nest(shown, &nest)) {
@@ -237,7 +234,8 @@ static bool add_shown(struct maker *m, struct wf_strips *shown, const uint32_t *
         }
     }
     for (uint32_t i = 0; i < shown->count; i++) {
-        round_out(&shown->at[i], matrix->shape[0], matrix->shape[1], unit);
+        round_range(shown->at[i].rows, matrix->shape[0], unit.rows, block.rows);
+        round_range(shown->at[i].columns, matrix->shape[1], unit.columns, block.columns);
         if (!add_cut(m, pair, &shown->at[i])) {
             return false;
         }
@@ -253,8 +251,8 @@ static void find_rects(struct maker *m, uint32_t pair, const uint32_t *pieces, u
     const struct wf_param *matrix = &m->model->params[m->model->variants->pairs[pair].matrix];
     struct wf_strips shown = {0};
     wf_strips_begin(&m->strips, matrix->shape[1]);
-    bool few = add_shown(m, &shown, pieces, codes, pair, 1) &&
-               add_shown(m, &shown, pieces + codes, scales, pair, WF_ASSEMBLE_BLOCK);
+    bool few = add_shown(m, &shown, pieces, codes, pair, false) &&
+               add_shown(m, &shown, pieces + codes, scales, pair, true);
     m->build.failed = m->build.failed || shown.no_memory || m->strips.no_memory;
     free(shown.at);
     if (m->build.failed) {
@@ -276,13 +274,15 @@ static void add_items(struct maker *m, uint32_t index)
 {
     struct wf_assemble *a = m->assemble;
     struct assemble_rect *rect = &a->rects[index];
-    rect->tile_columns = wf_assemble_least(rect->columns, WF_ASSEMBLE_TILE / WF_ASSEMBLE_BLOCK);
-    rect->tile_rows = wf_assemble_least(
-        WF_ASSEMBLE_TILE / (rect->tile_columns * WF_ASSEMBLE_BLOCK) * WF_ASSEMBLE_BLOCK,
-        wf_assemble_blocks(rect->rows) * WF_ASSEMBLE_BLOCK);
-    uint64_t scratch = WF_ASSEMBLE_TILE + wf_assemble_blocks(rect->tile_rows) *
-                                              wf_assemble_blocks(rect->tile_columns) *
-                                              sizeof(float);
+    const struct assemble_block *block = &rect->block;
+    rect->tile_columns = wf_assemble_least(rect->columns, WF_ASSEMBLE_TILE / block->rows);
+    WF_ASSERT(rect->tile_columns == rect->columns || block->columns <= rect->tile_columns);
+    rect->tile_rows =
+        wf_assemble_least(WF_ASSEMBLE_TILE / (rect->tile_columns * block->rows) * block->rows,
+                          wf_assemble_blocks(rect->rows, block->rows) * block->rows);
+    uint64_t scratch = WF_ASSEMBLE_TILE +
+                       wf_assemble_blocks(rect->tile_rows, block->rows) *
+                           wf_assemble_blocks(rect->tile_columns, block->columns) * sizeof(float);
     a->scratch_bytes = scratch > a->scratch_bytes ? scratch : a->scratch_bytes;
     for (uint64_t at = 0; at < rect->rows; at += rect->tile_rows) {
         if (room(m, &a->items, a->item_count, &m->item_room, sizeof *a->items)) {
@@ -302,15 +302,17 @@ static void add_rect(struct maker *m, uint32_t pair, uint32_t group, const struc
         return;
     }
     struct assemble_rect *rect = &a->rects[a->rect_count];
-    *rect = (struct assemble_rect){.row = strip->rows[0],
-                                   .column = strip->columns[0],
-                                   .rows = strip->rows[1] - strip->rows[0],
-                                   .columns = strip->columns[1] - strip->columns[0],
-                                   .matrix_columns = matrix->shape[1],
-                                   .dtype = m->cuts->dtypes[pair],
-                                   .tensor = m->build.layout->tensor_count,
-                                   .pair = pair,
-                                   .group = group};
+    *rect = (struct assemble_rect){
+        .row = strip->rows[0],
+        .column = strip->columns[0],
+        .rows = strip->rows[1] - strip->rows[0],
+        .columns = strip->columns[1] - strip->columns[0],
+        .matrix_columns = matrix->shape[1],
+        .block = wf_assemble_block(m->model->variants->rule, matrix->shape[1]),
+        .dtype = m->cuts->dtypes[pair],
+        .tensor = m->build.layout->tensor_count,
+        .pair = pair,
+        .group = group};
     char name[WF_NAME_MAX + 32];
     int len = snprintf(name, sizeof name, "assembled:%.*s", WF_NAME_MAX, matrix->name);
     if (part > 0) {
@@ -406,17 +408,18 @@ static bool add_part(void *user, const struct wf_box *box)
 
 /* A region of codes, or of scales. */
 static struct wf_nest nest_of_region(const struct wf_cut_region *region, uint64_t columns,
-                                     bool scales)
+                                     struct assemble_block unit)
 {
-    uint64_t unit = scales ? WF_ASSEMBLE_BLOCK : 1, row = region->rows[0] / unit;
-    uint64_t column = region->columns[0] / unit, wide = (columns + unit - 1) / unit;
-    uint64_t rows = (region->rows[1] + unit - 1) / unit - row;
-    return (struct wf_nest){.param_first = row * wide + column,
-                            .tensor_offset = row * wide + column,
-                            .elem_bytes = 1,
-                            .axis_count = 2,
-                            .axes = {{rows, wide, (int64_t)wide},
-                                     {(region->columns[1] + unit - 1) / unit - column, 1, 1}}};
+    uint64_t row = region->rows[0] / unit.rows, column = region->columns[0] / unit.columns;
+    uint64_t wide = wf_assemble_blocks(columns, unit.columns);
+    uint64_t rows = wf_assemble_blocks(region->rows[1], unit.rows) - row;
+    return (struct wf_nest){
+        .param_first = row * wide + column,
+        .tensor_offset = row * wide + column,
+        .elem_bytes = 1,
+        .axis_count = 2,
+        .axes = {{rows, wide, (int64_t)wide},
+                 {wf_assemble_blocks(region->columns[1], unit.columns) - column, 1, 1}}};
 }
 
 /* A piece of which some is made here and some has sources. */
@@ -425,12 +428,16 @@ static enum wf_status split(struct maker *m, uint32_t index, uint32_t list, stru
     uint32_t pair = list / 2;
     const struct wf_param *matrix = &m->model->params[m->model->variants->pairs[pair].matrix];
     struct wf_nest nest = wf_layout_nest(m->own, index);
+    struct assemble_block unit = {1, 1}; /* of codes */
+    if (list % 2 == 1) {
+        unit = wf_assemble_block(m->model->variants->rule, matrix->shape[1]);
+    }
     struct splitter s = {
         .build = &m->build, .piece = &m->own->pieces[index], .elem_bytes = nest.elem_bytes};
     enum wf_status status = WF_OK;
     for (uint32_t i = m->cuts->first[pair]; i < m->cuts->first[pair + 1] && status == WF_OK; i++) {
         const struct wf_cut_region *region = &m->cuts->regions[i];
-        struct wf_nest of_region = nest_of_region(region, matrix->shape[1], list % 2 == 1);
+        struct wf_nest of_region = nest_of_region(region, matrix->shape[1], unit);
         s.kind = region->cut ? WF_PIECE_MADE : WF_PIECE_DATA;
         status = wf_nest_intersect(&of_region, &nest, add_part, &s, error);
     }

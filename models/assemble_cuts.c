@@ -18,6 +18,7 @@ struct shown_codes {
 /* Which blocks of a matrix are cut: a byte for each, row-major. */
 struct grid {
     uint8_t *cut;
+    struct assemble_block block;
     uint64_t high, wide, room;
 };
 
@@ -139,10 +140,12 @@ static bool group_codes(struct finder *f)
  */
 
 /* Room for a matrix's blocks; all of them `value`. */
-static bool begin_grid(struct grid *grid, const struct wf_param *matrix, uint8_t value)
+static bool begin_grid(struct grid *grid, enum wf_quant rule, const struct wf_param *matrix,
+                       uint8_t value)
 {
-    uint64_t high = wf_assemble_blocks(matrix->shape[0]),
-             wide = wf_assemble_blocks(matrix->shape[1]);
+    grid->block = wf_assemble_block(rule, matrix->shape[1]);
+    uint64_t high = wf_assemble_blocks(matrix->shape[0], grid->block.rows),
+             wide = wf_assemble_blocks(matrix->shape[1], grid->block.columns);
     if (high * wide > grid->room) {
         free(grid->cut);
         grid->cut = malloc(high * wide);
@@ -160,12 +163,13 @@ static bool begin_grid(struct grid *grid, const struct wf_param *matrix, uint8_t
 static void mark_whole(struct grid *grid, const struct wf_param *matrix,
                        const struct wf_strip *strip)
 {
-    uint64_t row = wf_assemble_blocks(strip->rows[0]),
-             column = wf_assemble_blocks(strip->columns[0]);
+    const struct assemble_block block = grid->block;
+    uint64_t row = wf_assemble_blocks(strip->rows[0], block.rows),
+             column = wf_assemble_blocks(strip->columns[0], block.columns);
     uint64_t row_end =
-        strip->rows[1] == matrix->shape[0] ? grid->high : strip->rows[1] / WF_ASSEMBLE_BLOCK;
+        strip->rows[1] == matrix->shape[0] ? grid->high : strip->rows[1] / block.rows;
     uint64_t column_end =
-        strip->columns[1] == matrix->shape[1] ? grid->wide : strip->columns[1] / WF_ASSEMBLE_BLOCK;
+        strip->columns[1] == matrix->shape[1] ? grid->wide : strip->columns[1] / block.columns;
     for (; row < row_end && column < column_end; row++) {
         memset(grid->cut + row * grid->wide + column, 0, column_end - column);
     }
@@ -181,7 +185,7 @@ static bool find_blocks(struct finder *f, uint32_t pair, struct grid *grid)
         struct wf_nest nest = wf_layout_nest(f->sources[f->codes[i].source], f->codes[i].piece);
         few = wf_strips_add_nest(&f->strips, &nest);
     }
-    if (!begin_grid(grid, matrix, 1)) {
+    if (!begin_grid(grid, f->variants->rule, matrix, 1)) {
         f->no_memory = true;
         return false;
     }
@@ -223,9 +227,10 @@ static void add_regions(struct finder *f, struct wf_cuts *cuts, const struct gri
         for (uint64_t column = 0, last; column < grid->wide; column = last) {
             for (last = column + 1; last < grid->wide && band[last] == band[column]; last++) {
             }
-            struct wf_cut_region region = {{row * WF_ASSEMBLE_BLOCK, end * WF_ASSEMBLE_BLOCK},
-                                           {column * WF_ASSEMBLE_BLOCK, last * WF_ASSEMBLE_BLOCK},
-                                           band[column] != 0};
+            struct wf_cut_region region = {
+                {row * grid->block.rows, end * grid->block.rows},
+                {column * grid->block.columns, last * grid->block.columns},
+                band[column] != 0};
             region.rows[1] = end == grid->high ? matrix->shape[0] : region.rows[1];
             region.columns[1] = last == grid->wide ? matrix->shape[1] : region.columns[1];
             add_region(f, cuts, &region);
@@ -268,7 +273,7 @@ static void add_to_role(struct finder *f, uint32_t pair, struct role *role)
     if (matrix->expert == WF_NONE || dtype == WF_DTYPE_NONE || !find_blocks(f, pair, &f->grid)) {
         return;
     }
-    if (role->dtype == WF_DTYPE_NONE && !begin_grid(&role->grid, matrix, 0)) {
+    if (role->dtype == WF_DTYPE_NONE && !begin_grid(&role->grid, f->variants->rule, matrix, 0)) {
         f->no_memory = true;
         return;
     }

@@ -40,7 +40,8 @@ static void make_tile(const struct wf_assemble *a, const struct assemble_rect *r
     uint64_t rows = wf_assemble_least(rect->rows - row, rect->tile_rows);
     uint64_t columns = wf_assemble_least(rect->columns - column, rect->tile_columns);
     uint64_t bytes = wf_dtype_bytes(rect->dtype), row_bytes = rect->columns * bytes;
-    uint64_t high = wf_assemble_blocks(rows), wide = wf_assemble_blocks(columns);
+    uint64_t high = wf_assemble_blocks(rows, rect->block.rows);
+    uint64_t wide = wf_assemble_blocks(columns, rect->block.columns);
     const struct wf_quant_matrix values = {.values = (const char *)tensors[rect->tensor] +
                                                      row * row_bytes + column * bytes,
                                            .dtype = rect->dtype,
@@ -56,9 +57,9 @@ static void make_tile(const struct wf_assemble *a, const struct assemble_rect *r
         .axis_count = 2,
         .axes = {{rows, rect->matrix_columns, (int64_t)columns}, {columns, 1, 1}}};
     const int64_t scale_bytes = sizeof(float);
-    const uint64_t all_wide = wf_assemble_blocks(rect->matrix_columns);
+    const uint64_t all_wide = wf_assemble_blocks(rect->matrix_columns, rect->block.columns);
     const struct wf_nest made_scales = {
-        .param_first = row / WF_ASSEMBLE_BLOCK * all_wide + column / WF_ASSEMBLE_BLOCK,
+        .param_first = row / rect->block.rows * all_wide + column / rect->block.columns,
         .elem_bytes = sizeof(float),
         .axis_count = 2,
         .axes = {{high, all_wide, (int64_t)wide * scale_bytes}, {wide, 1, scale_bytes}}};

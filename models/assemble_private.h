@@ -7,9 +7,14 @@
 #include "models/assemble.h"
 
 enum {
-    WF_ASSEMBLE_BLOCK = 128, /* variant.h: an engine's rule has no other */
+    WF_ASSEMBLE_BLOCK = 128, /* rows and columns, of rules that have no whole rows */
     /* Quantised at a time: codes that a second cache holds, and fewer than nests may meet in. */
     WF_ASSEMBLE_TILE = 1 << 20,
+};
+
+/* Of a matrix: what has one scale. */
+struct assemble_block {
+    uint64_t rows, columns;
 };
 
 /* Pieces that show codes of one matrix, and those that show their scales: every place once. */
@@ -21,7 +26,8 @@ struct assemble_group {
 struct assemble_rect {
     uint64_t row, column, rows, columns; /* of the matrix */
     uint64_t matrix_columns;
-    uint64_t tile_rows, tile_columns; /* multiples of WF_ASSEMBLE_BLOCK, or all */
+    struct assemble_block block;
+    uint64_t tile_rows, tile_columns; /* multiples of the block's, or all */
     enum wf_dtype dtype;
     uint32_t tensor;      /* of the planned layout */
     uint32_t pair, group; /* which of the pair's groups; once all is derived, of all */
@@ -43,9 +49,16 @@ struct wf_assemble {
     uint64_t scratch_bytes;
 };
 
-static inline uint64_t wf_assemble_blocks(uint64_t size)
+static inline struct assemble_block wf_assemble_block(enum wf_quant rule, uint64_t columns)
 {
-    return (size + WF_ASSEMBLE_BLOCK - 1) / WF_ASSEMBLE_BLOCK;
+    bool by_row = wf_quant_is_by_row(rule);
+    return by_row ? (struct assemble_block){1, columns}
+                  : (struct assemble_block){WF_ASSEMBLE_BLOCK, WF_ASSEMBLE_BLOCK};
+}
+
+static inline uint64_t wf_assemble_blocks(uint64_t size, uint64_t block)
+{
+    return (size + block - 1) / block;
 }
 
 static inline uint64_t wf_assemble_least(uint64_t a, uint64_t b)

@@ -82,6 +82,7 @@ enum wf_excluded_by {
     WF_EXCLUDED_BY_NAME,  /* an entry is a module's whole name [vLLM 0.33: fp8.py, "exact"] */
     WF_EXCLUDED_BY_WORDS, /* an entry is words of it, in a row [SGLang 0.5.23: layers/quantization/
                            * utils.py, _module_path_match] */
+    WF_EXCLUDED_BY_PATTERN, /* compressed-tensors' own way, in both: names and "re:" */
 };
 /* Whether the config's list, so read, has the module of a weight. */
 bool wf_model_leaves(const struct wf_model *model, const struct wf_param *param,

@@ -7,13 +7,14 @@
  *
  * "re:" begins a regular expression of Python's, matched from the name's beginning [vLLM:
  * layers/quantization/compressed_tensors/utils.py, should_ignore_layer]. Those are known that are a
- * text with "*" written another way: letters, digits, "_" and "-", "\\." for a dot, ".*", and
- * (one|or|another).
+ * text with "*" written another way: letters, digits, "_" and "-", "\\." for a dot, "." for any one
+ * letter ("?" in our texts), ".*", (one|or|another), and "$" at the end.
  *
  * Where engines read a list of block fp8 otherwise, wf_model_leaves says it as each does; a config
  * that they read differently from the family's rows is refused (models/engines/unlisted.c).
  */
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +29,7 @@ static int compare_hashes(const void *a, const void *b)
 static enum wf_status add_entry(struct wf_excluded *list, const char *text, size_t len,
                                 struct wf_error *error)
 {
-    bool wild = memchr(text, '*', len) != NULL;
+    bool wild = memchr(text, '*', len) != NULL || memchr(text, '?', len) != NULL;
     if (len >= WF_NAME_MAX || list->count == WF_EXCLUDED_MAX ||
         (wild && list->wild_count == WF_EXCLUDED_WILD_MAX)) {
         return wf_error_set(error, WF_INVALID,
@@ -72,7 +73,7 @@ static enum wf_status refuse_regex(const struct expansion *e)
 {
     return wf_error_set(e->error, WF_UNSUPPORTED,
                         "the list of modules that are not quantised: \"%.*s\": expected a regular "
-                        "expression of names, \\., .* and (one|or|another)",
+                        "expression of names, ., \\., .*, (one|or|another) and a $ at its end",
                         (int)(e->whole_len < 80 ? e->whole_len : 80), e->whole);
 }
 
@@ -99,12 +100,15 @@ static enum wf_status expand(struct expansion *e, const char *at, const char *en
             e->depth--;
             return status;
         }
+        if (left == 1 && *at == '$') { /* up to the name's end, or a dot */
+            return add_entry(e->list, e->text, used, e->error);
+        }
         bool dot = left >= 2 && at[0] == '\\' && at[1] == '.',
-             any = left >= 2 && at[0] == '.' && at[1] == '*';
-        if (!dot && !any && !strchr(WF_EXCLUDED_LETTERS, *at)) {
+             any = left >= 2 && at[0] == '.' && at[1] == '*', one = !any && *at == '.';
+        if (!dot && !any && !one && !strchr(WF_EXCLUDED_LETTERS, *at)) {
             return refuse_regex(e);
         }
-        e->text[used++] = dot ? '.' : any ? '*' : *at;
+        e->text[used++] = dot ? '.' : any ? '*' : one ? '?' : *at;
         at += dot || any ? 2 : 1;
     }
     if (at < end) {
@@ -163,7 +167,7 @@ static bool matches_wild(const char *pattern, const char *name)
             back = name;
         } else if (*pattern == '\0' && (*name == '\0' || *name == '.')) {
             return true;
-        } else if (*name != '\0' && *pattern == *name) {
+        } else if (*name != '\0' && (*pattern == *name || *pattern == '?')) {
             pattern++;
             name++;
         } else if (star && *back != '\0') {
@@ -235,6 +239,11 @@ bool wf_model_leaves(const struct wf_model *model, const struct wf_param *param,
     const char *experts = param->expert == WF_NONE ? NULL : strstr(param->name, ".experts.");
     if (list->count == 0) {
         return false;
+    }
+    if (by == WF_EXCLUDED_BY_PATTERN) {
+        char module[WF_NAME_MAX];
+        snprintf(module, sizeof module, "%.*s", (int)len, param->name);
+        return wf_excluded_has(list, module);
     }
     if (experts) { /* one module of all, which an entry of one expert names too */
         size_t all = (size_t)(experts - param->name) + strlen(".experts");

@@ -157,7 +157,8 @@ static enum wf_status resolve_constants(struct wf_model *model, struct wf_error 
 /* What is asked for without a layer (wf_model_size) would be read as 0 if it varied. */
 static enum wf_status refuse_varying(const struct wf_model *model, struct wf_error *error)
 {
-    static const char *const everywhere[] = {"H", "V", "E", "tied", "packed", "fp8", "mxfp4"};
+    static const char *const everywhere[] = {"H",      "V",   "E",        "tied",
+                                             "packed", "fp8", "fp8_rows", "mxfp4"};
     for (size_t i = 0; i < sizeof everywhere / sizeof everywhere[0]; i++) {
         uint32_t size = wf_family_find_size(model->family, everywhere[i], strlen(everywhere[i]));
         if (size != WF_NONE && wf_memory(model)->sizes[size].varies) {

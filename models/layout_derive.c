@@ -512,7 +512,7 @@ static enum wf_status derive(const struct wf_model *job, const struct wf_recipe 
 static enum wf_status check_view(const struct wf_model *job, const struct wf_model *view,
                                  const struct wf_recipe *recipe, struct wf_error *error)
 {
-    bool fp8 = wf_model_size(view, "fp8") != 0;
+    bool fp8 = wf_model_size(view, "fp8") != 0 || wf_model_size(view, "fp8_rows") != 0;
     enum wf_quant wanted = wf_recipe_rule(recipe);
     bool other = job->variants && wanted != WF_QUANT_NONE && wanted != job->variants->rule;
     if (recipe->engine->view != WF_VIEW_SPEC || recipe->quant == WF_RECIPE_QUANT_CONFIG ||

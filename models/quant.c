@@ -68,6 +68,11 @@ void wf_quant_block(enum wf_quant rule, uint32_t *rows_out, uint32_t *columns_ou
     *columns_out = rule_of(rule)->block_columns;
 }
 
+bool wf_quant_is_by_row(enum wf_quant rule)
+{
+    return rule_of(rule)->block_rows == 1 && rule_of(rule)->block_columns == 0;
+}
+
 static float up_to_power_of_two(float value)
 {
     uint32_t bits = wf_bits_of_f32(value);

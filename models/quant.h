@@ -24,22 +24,22 @@
 #include "models/dtype.h"
 
 /* X(enum, name in SPECs, block_rows, block_columns, form of the arithmetic (quant.c)). A block size
- * of 0 is the whole dimension. Numbers travel in frames: only append. Rules with 128 x 128 blocks
- * can be an engine's `quant`, and stand first; the others are arithmetic for now: no layout of an
- * engine with their scales is known. */
+ * of 0 is the whole dimension. Numbers travel in frames: only append. Rules that can be an engine's
+ * `quant` stand first: blocks of 128 x 128, and a scale for each row; the others are arithmetic: no
+ * layout of an engine with their scales is known. */
 #define WF_QUANT_ENGINE_MAP(X)                                                                     \
     X(DEEPSEEK, "deepseek", 128, 128)         /* max(amax, 1e-4) / 448; x / s */                   \
     X(VLLM, "vllm", 128, 128)                 /* max(amax, 1e-4) / 448; x * (1 / s) */             \
     X(VLLM_UE8M0, "vllm_ue8m0", 128, 128)     /* the same, s up to a power of two (also SGLang) */ \
     X(AWEX, "awex", 128, 128)                 /* as deepseek */                                    \
     X(SLIME, "slime", 128, 128)               /* max(amax, 1e-10) / 448; x * (1 / s), clamped */   \
-    X(TRANSFORMERS, "transformers", 128, 128) /* f = 448 / amax (1 for zeros), s = 1 / f */
+    X(TRANSFORMERS, "transformers", 128, 128) /* f = 448 / amax (1 for zeros), s = 1 / f */        \
+    X(CHANNEL_DIV, "channel_div", 1, 0)       /* max(amax, 1e-12) / 448; x / s, clamped */         \
+    X(CHANNEL_MUL, "channel_mul", 1, 0)       /* the same; x * (1 / s), clamped */
 #define WF_QUANT_MAP(X)                                                              \
     WF_QUANT_ENGINE_MAP(X)                                                           \
     X(ROW128, "row128", 1, 128) /* max(amax, 1e-4) / 448; x / s */                   \
     X(ROW128_UE8M0, "row128_ue8m0", 1, 128)                                          \
-    X(CHANNEL_DIV, "channel_div", 1, 0) /* max(amax, 1e-12) / 448; x / s, clamped */ \
-    X(CHANNEL_MUL, "channel_mul", 1, 0)                                              \
     X(TENSOR, "tensor", 0, 0)           /* max(amax, 1e-12) / 448; x / s, clamped */ \
     X(TENSOR_BF16, "tensor_bf16", 0, 0) /* slime's: the quotient of bf16 values rounds to bf16 */
 
@@ -55,6 +55,8 @@ const char *wf_quant_name(enum wf_quant rule);                  /* "deepseek"; "
 enum wf_quant wf_quant_from_name(const char *text, size_t len); /* NONE when unknown */
 /* Sizes of a block; 0: the whole dimension. */
 void wf_quant_block(enum wf_quant rule, uint32_t *rows_out, uint32_t *columns_out);
+/* Is a block a whole row? */
+bool wf_quant_is_by_row(enum wf_quant rule);
 
 /* A matrix in memory: rows may stand apart, the elements of a row do not. */
 struct wf_quant_matrix {

@@ -50,11 +50,33 @@ static enum wf_status add_wish(struct wish *wish, const struct wf_recipe *recipe
     return WF_OK;
 }
 
+static bool is_fp8(const struct wf_model *config)
+{
+    return wf_model_size(config, "fp8") != 0 || wf_model_size(config, "fp8_rows") != 0;
+}
+
+/* A config's codes have a place in the job only where its scales are the rule's. */
+static enum wf_status check_scales(const struct wf_model *config, const struct wish *wish,
+                                   struct wf_error *error)
+{
+    bool by_row = wf_model_size(config, "fp8_rows") != 0;
+    if (!is_fp8(config) || wish->rule == WF_QUANT_NONE ||
+        wf_quant_is_by_row(wish->rule) == by_row) {
+        return WF_OK;
+    }
+    return wf_error_set(error, WF_UNSUPPORTED,
+                        "%s: quant=%s: the config has fp8 with %s, and this rule makes %s; give "
+                        "the config without quantization_config",
+                        wish->by, wf_quant_name(wish->rule),
+                        by_row ? "a scale for each row" : "scales of blocks",
+                        by_row ? "scales of blocks" : "a scale for each row");
+}
+
 /* Whether both views are needed; what cannot be is refused. */
 static enum wf_status judge(const struct wf_model *config, const struct wish *wish,
                             bool *needed_out, struct wf_error *error)
 {
-    bool fp8 = wf_model_size(config, "fp8") != 0;
+    bool fp8 = is_fp8(config);
     bool other = !fp8 && (wf_model_size(config, "packed") || wf_model_size(config, "mxfp4") ||
                           wf_model_size(config, "int4") || wf_model_size(config, "nvfp4"));
     bool said = wish->rule != WF_QUANT_NONE || wish->plain_said;
@@ -66,21 +88,22 @@ static enum wf_status judge(const struct wf_model *config, const struct wish *wi
                             wish->rule ? wish->by : wish->plain_by, wf_quant_name(wish->rule));
     }
     *needed_out = fp8 ? wish->plain_by != NULL : wish->rule != WF_QUANT_NONE;
-    if (*needed_out && wf_family_find_size(config->family, "fp8", 3) == WF_NONE) {
+    const char *size = wf_quant_is_by_row(wish->rule) ? "fp8_rows" : "fp8";
+    if (*needed_out && wf_family_find_size(config->family, size, strlen(size)) == WF_NONE) {
         return wf_error_set(error, WF_UNSUPPORTED,
                             "%s: quant=%s: the family %s has no rows for scales of fp8: no engine "
                             "is known to hold it quantised",
                             wish->by, wf_quant_name(wish->rule), config->family->name);
     }
     uint64_t rows = wf_model_size(config, "bn"), columns = wf_model_size(config, "bk");
-    if (*needed_out && fp8 && (rows != BLOCK || columns != BLOCK)) {
+    if (*needed_out && wf_model_size(config, "fp8") && (rows != BLOCK || columns != BLOCK)) {
         return wf_error_set(error, WF_UNSUPPORTED,
                             "the config has fp8 in blocks of %llu x %llu, and %s holds matrices "
                             "that are not quantised: only blocks of %d x %d are made of those",
                             (unsigned long long)rows, (unsigned long long)columns, wish->plain_by,
                             BLOCK, BLOCK);
     }
-    return WF_OK;
+    return check_scales(config, wish, error);
 }
 
 /* --- the inventory of both views ------------------------------------------------------------- */
@@ -164,11 +187,18 @@ static enum wf_status index_params(struct wf_model *job, struct wf_error *error)
 
 /* --- pairs ----------------------------------------------------------------------------------- */
 
-/* The scales of codes: the parameter of role "ROLE_scale" beside them. */
-static uint32_t find_scales(const struct wf_model *quantised, const struct wf_param *codes)
+/* The scales of codes: the parameter of role "ROLE_scale" or "ROLE_rows" beside them. */
+static const char *scales_end(enum wf_quant rule)
+{
+    return wf_quant_is_by_row(rule) ? "rows" : "scale";
+}
+
+static uint32_t find_scales(const struct wf_model *quantised, enum wf_quant rule,
+                            const struct wf_param *codes)
 {
     char role[WF_NAME_MAX];
-    int len = snprintf(role, sizeof role, "%s_scale", quantised->family->rows[codes->row].role);
+    int len = snprintf(role, sizeof role, "%s_%s", quantised->family->rows[codes->row].role,
+                       scales_end(rule));
     if (len >= (int)sizeof role) {
         return WF_NONE;
     }
@@ -186,14 +216,15 @@ static int compare_pairs(const void *a, const void *b)
 }
 
 /* One scale for each block, and a matrix of the codes' shape. */
-static bool fit_together(const struct wf_param *matrix, const struct wf_param *codes,
-                         const struct wf_param *scales)
+static bool fit_together(enum wf_quant rule, const struct wf_param *matrix,
+                         const struct wf_param *codes, const struct wf_param *scales)
 {
+    bool by_row = wf_quant_is_by_row(rule);
     bool fit = matrix->ndim == 2 && codes->ndim == 2 && scales->ndim == 2 &&
                scales->dtype == WF_DTYPE_F32 && wf_dtype_castable(matrix->dtype, WF_DTYPE_F32);
     for (uint32_t axis = 0; axis < 2 && fit; axis++) {
-        fit = matrix->shape[axis] == codes->shape[axis] &&
-              scales->shape[axis] == (codes->shape[axis] + BLOCK - 1) / BLOCK;
+        uint64_t size = codes->shape[axis], block = !by_row ? BLOCK : axis == 0 ? 1 : size;
+        fit = matrix->shape[axis] == size && scales->shape[axis] == (size + block - 1) / block;
     }
     return fit;
 }
@@ -207,15 +238,18 @@ static enum wf_status pair_params(const struct wf_model *job, struct wf_variants
         if (v->of_quantised[i] < v->plain_count || codes->dtype != WF_DTYPE_F8_E4M3) {
             continue;
         }
-        uint32_t matrix = find_twin(v->plain, codes), scales = find_scales(v->quantised, codes);
+        uint32_t matrix = find_twin(v->plain, codes),
+                 scales = find_scales(v->quantised, v->rule, codes);
         if (matrix == WF_NONE || scales == WF_NONE || v->of_quantised[scales] < v->plain_count ||
-            !fit_together(&v->plain->params[matrix], codes, &v->quantised->params[scales])) {
+            !fit_together(v->rule, &v->plain->params[matrix], codes,
+                          &v->quantised->params[scales])) {
             return wf_error_set(error, WF_INVALID,
-                                "the family %s: %s in fp8: expected a row %s_scale of f32 beside "
-                                "it, one for each block of %d x %d, and a matrix of its shape "
-                                "where the config has no fp8",
+                                "the family %s: %s in fp8: expected a row %s_%s of f32 beside it, "
+                                "one for each %s, and a matrix of its shape where the config has "
+                                "no fp8",
                                 job->family->name, codes->name, job->family->rows[codes->row].role,
-                                BLOCK, BLOCK);
+                                scales_end(v->rule),
+                                wf_quant_is_by_row(v->rule) ? "row" : "block of 128 x 128");
         }
         v->pairs[v->pair_count++] =
             (struct wf_variant_pair){matrix, v->of_quantised[i], v->of_quantised[scales]};
@@ -237,9 +271,11 @@ static enum wf_status pair_params(const struct wf_model *job, struct wf_variants
 /* --- the whole ------------------------------------------------------------------------------- */
 
 static const struct wf_size_change plain_sizes[] = {
-    {"fp8", 0}, {"bn", 0}, {"bk", 0}, {"fp8_static", 0}, {"quantised", 0}};
-static const struct wf_size_change quantised_sizes[] = {
-    {"fp8", 1}, {"bn", BLOCK}, {"bk", BLOCK}, {"fp8_static", 0}, {"quantised", 1}};
+    {"fp8", 0}, {"bn", 0}, {"bk", 0}, {"fp8_static", 0}, {"quantised", 0}, {"fp8_rows", 0}};
+static const struct wf_size_change block_sizes[] = {
+    {"fp8", 1}, {"bn", BLOCK}, {"bk", BLOCK}, {"fp8_static", 0}, {"quantised", 1}, {"fp8_rows", 0}};
+static const struct wf_size_change row_sizes[] = {
+    {"fp8", 0}, {"bn", 0}, {"bk", 0}, {"fp8_static", 0}, {"quantised", 1}, {"fp8_rows", 1}};
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
 /* The rule's name and both views are what tells two jobs' models apart. */
@@ -265,14 +301,14 @@ static enum wf_status fill(struct wf_model *job, const struct wf_model *config,
     enum wf_status status =
         wf_model_vary(config, plain_sizes, COUNT(plain_sizes), &v->plain, error);
     if (status == WF_OK) {
-        status =
-            wf_model_vary(config, quantised_sizes, COUNT(quantised_sizes), &v->quantised, error);
+        status = wf_model_vary(config, wf_quant_is_by_row(v->rule) ? row_sizes : block_sizes,
+                               COUNT(row_sizes), &v->quantised, error);
     }
     if (status != WF_OK) {
         return status;
     }
     uint32_t count = v->quantised->param_count;
-    v->config_quantised = wf_model_size(config, "fp8") != 0;
+    v->config_quantised = is_fp8(config);
     v->plain_count = v->plain->param_count;
     v->of_quantised = calloc((size_t)count + 1, sizeof *v->of_quantised);
     v->pairs = calloc((size_t)count + 1, sizeof *v->pairs);
@@ -317,7 +353,9 @@ enum wf_status wf_model_for_job(const struct wf_model *config,
         if (!job->variants) {
             status = wf_error_set(error, WF_NO_MEMORY, "no memory for a model");
         } else {
-            job->variants->rule = wish.rule != WF_QUANT_NONE ? wish.rule : WF_QUANT_DEEPSEEK;
+            job->variants->rule = wish.rule != WF_QUANT_NONE          ? wish.rule
+                                  : wf_model_size(config, "fp8_rows") ? WF_QUANT_CHANNEL_DIV
+                                                                      : WF_QUANT_DEEPSEEK;
             status = fill(job, config, error);
         }
     }

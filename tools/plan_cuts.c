@@ -8,7 +8,7 @@
 #include "models/quant.h"
 #include "models/variant.h"
 
-enum { NAMED_MAX = 4, BLOCK = 128 /* variant.h: an engine's rule has no other */ };
+enum { NAMED_MAX = 4 };
 
 /* What train ranks show of a matrix; of ranks with equal layouts the first. */
 struct shown {
@@ -85,15 +85,19 @@ static bool is_cut(const struct matrix *matrix, const struct block *block)
     return true;
 }
 
-static bool find_cut(const struct matrix *matrix, struct block *out)
+static bool find_cut(const struct matrix *matrix, enum wf_quant rule, struct block *out)
 {
     uint64_t rows = matrix->param->shape[0], columns = matrix->param->shape[1];
-    for (uint64_t row = 0; row < rows; row += BLOCK) {
-        for (uint64_t column = 0; column < columns; column += BLOCK) {
+    uint32_t block_rows, block_columns;
+    wf_quant_block(rule, &block_rows, &block_columns);
+    uint64_t high = block_rows > 0 ? block_rows : rows;
+    uint64_t wide = block_columns > 0 ? block_columns : columns;
+    for (uint64_t row = 0; row < rows; row += high) {
+        for (uint64_t column = 0; column < columns; column += wide) {
             *out = (struct block){.row = row,
-                                  .rows = rows - row < BLOCK ? rows - row : BLOCK,
+                                  .rows = rows - row < high ? rows - row : high,
                                   .column = column,
-                                  .columns = columns - column < BLOCK ? columns - column : BLOCK};
+                                  .columns = columns - column < wide ? columns - column : wide};
             out->nest = (struct wf_nest){
                 .param_first = row * columns + column,
                 .elem_bytes = 1,
@@ -137,7 +141,7 @@ void wf_plan_cuts_first(const struct wf_plan_job *job, char text_out[WF_PLAN_CUT
         struct block block;
         if (job->cuts->dtypes[p] != WF_DTYPE_NONE) {
             look(job, v->pairs[p].matrix, &matrix);
-            found = find_cut(&matrix, &block);
+            found = find_cut(&matrix, v->rule, &block);
         }
         if (found) {
             name_block(&matrix, &block, text_out);
@@ -167,7 +171,7 @@ bool wf_plan_cuts_explain(FILE *out, const struct wf_plan_job *job, uint32_t par
     struct block block;
     char text[WF_PLAN_CUTS_TEXT] = "other experts of its layer are cut, and may take its slots";
     look(job, pair->matrix, &matrix);
-    if (find_cut(&matrix, &block)) {
+    if (find_cut(&matrix, v->rule, &block)) {
         name_block(&matrix, &block, text);
     }
     free(matrix.shown);

@@ -83,7 +83,7 @@ uint32_t wf_engine_axes(const char *order, const char *const *names, uint32_t co
 
 enum wf_status wf_engine_refuse_quantised(const struct wf_model *model, struct wf_error *error)
 {
-    static const char *const sizes[] = {"fp8", "mxfp4", "int4", "nvfp4", "packed"};
+    static const char *const sizes[] = {"fp8", "fp8_rows", "mxfp4", "int4", "nvfp4", "packed"};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         if (wf_model_size(model, sizes[i]) != 0) {
             return wf_error_set(error, WF_UNSUPPORTED,

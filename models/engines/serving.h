@@ -4,6 +4,7 @@
 #define WEFT_MODELS_ENGINES_SERVING_H
 
 #define WF_SERVING_SCALE "weight_scale_inv"
+#define WF_SERVING_ROW_SCALE "weight_scale"
 
 /* Q ++ K ++ V by head: `q` and `kv` heads of `rows` rows each. */
 #define WF_SERVING_QKV(role_, q, kv, rows)                                                        \

@@ -46,7 +46,9 @@ static const struct wf_engine_row rows[] = {
                        "attn"),
     WF_SGLANG_FUSED_OF("{name}", WF_SERVING_QKV("qkv", "nq", "nk", "d"), "attn"),
     WF_SGLANG_FUSED_OF("{name}", WF_SERVING_QKV("qkv_scale", "nq", "nk", "d / 128"), "attn"),
+    WF_SGLANG_FUSED_OF("{dir}qkv_proj." WF_SERVING_ROW_SCALE, "q_rows k_rows v_rows", "attn"),
     WF_SGLANG_COLUMNS_OF("o|o_scale", "attn"),
+    WF_SGLANG_WHOLE("o_rows"),
     WF_SGLANG_WHOLE("o_bias"),
     WF_SGLANG_ROWS_OF("g_proj|g_norm", "attn"), /* [models/bailing_moe_linear.py] */
 
@@ -194,41 +196,47 @@ static const struct wf_engine_key keys[] = {
 };
 
 /* What neither an executed layout nor a rule shows, and what SGLang refuses itself. */
-#define REQUIRES                                                                                  \
-    "(ep == 1 || E > 0): the model has no experts that ep could deal out|"                        \
-    "(E == 0 || tp <= E): SGLang's classes refuse more tensor parallel ranks than experts|"       \
-    "(gk % attn_size == 0 && gv % attn_size == 0): heads of the delta nets cannot be divided "    \
-    "over the attention's ranks|"                                                                 \
-    "(a2a.none || a2a.deepep): what this all-to-all makes of shared experts is not known|"        \
-    "(E == 0 || !moe_backend.auto || capability.sm90): on sm100 SGLang chooses the backend of "   \
-    "experts by class and release; name it with moe_backend|"                                     \
-    "(E == 0 || int4 || moe_backend.auto || moe_backend.triton || "                               \
-    "moe_backend.triton_kernel || "                                                               \
-    "moe_backend.deep_gemm || moe_backend.flashinfer_cutlass || "                                 \
-    "moe_backend.flashinfer_trtllm): no layout of this backend of experts is known|"              \
-    "(!moe_backend.flashinfer_trtllm || (I % (128 * etp_size) == 0 && H % 128 == 0)): TRT-LLM "   \
-    "pads an expert's share to 128, and what the hook makes of the padding is not known|"         \
-    "(!fp8 || (bn == 128 && bk == 128)): SGLang's block fp8 is known with blocks of 128 x 128|"   \
-    "(!fp8 || E == 0 || (I % (128 * etp_size) == 0 && S % (128 * shared_size) == 0)): SGLang "    \
-    "refuses shares of experts that are no whole fp8 blocks|"                                     \
-    "(!fp8 || (c > 0 && !latents) || (nq * d % (128 * attn_size) == 0 && (nk < attn_size ? "      \
-    "d : nk * d / attn_size) % 128 == 0)): SGLang refuses shares of q, k or v that are no "       \
-    "whole fp8 blocks|"                                                                           \
-    "(!fp8 || E == 0 || !(moe_backend.flashinfer_cutlass || moe_backend.triton_kernel)): "        \
-    "SGLang does not run this backend of experts on block fp8|"                                   \
-    "(!fp8 || stage.load || capability.sm90): on sm100 the hooks requantise and repack the "      \
-    "scales of block fp8; write before them (stage=load) and let them run|"                       \
-    "(!fp8 || stage.load || fp8_gemm.auto || fp8_gemm.triton || fp8_gemm.deep_gemm): what the "   \
-    "hook of this fp8_gemm leaves is not known; use stage=load|"                                  \
-    "(!mxfp4 || stage.load): the hooks of mxfp4 interleave and repack on the device; write "      \
-    "before them (stage=load) and let them run|"                                                  \
-    "(!int4 || stage.load): the hooks of int4 repack for the device's kernel; write before them " \
-    "(stage=load) and let them run|"                                                              \
-    "(!int4 || E == 0 || (I % (pack_group * etp_size) == 0 && H % pack_group == 0)): shares of "  \
-    "int4 experts must be whole groups; use fewer ranks, or ep|"                                  \
-    "(!int4 || moe_backend.auto || moe_backend.triton || moe_backend.marlin): what this backend " \
-    "makes of int4 experts is not known|"                                                         \
-    "(!swiglu_interleaved || E == 0 || (moe_backend.triton && !fp8 && !mxfp4)): interleaved "     \
+#define REQUIRES                                                                                   \
+    "(ep == 1 || E > 0): the model has no experts that ep could deal out|"                         \
+    "(E == 0 || tp <= E): SGLang's classes refuse more tensor parallel ranks than experts|"        \
+    "(gk % attn_size == 0 && gv % attn_size == 0): heads of the delta nets cannot be divided "     \
+    "over the attention's ranks|"                                                                  \
+    "(a2a.none || a2a.deepep): what this all-to-all makes of shared experts is not known|"         \
+    "(E == 0 || !moe_backend.auto || capability.sm90): on sm100 SGLang chooses the backend of "    \
+    "experts by class and release; name it with moe_backend|"                                      \
+    "(E == 0 || int4 || moe_backend.auto || moe_backend.triton || "                                \
+    "moe_backend.triton_kernel || "                                                                \
+    "moe_backend.deep_gemm || moe_backend.flashinfer_cutlass || "                                  \
+    "moe_backend.flashinfer_trtllm): no layout of this backend of experts is known|"               \
+    "(!moe_backend.flashinfer_trtllm || (I % (128 * etp_size) == 0 && H % 128 == 0)): TRT-LLM "    \
+    "pads an expert's share to 128, and what the hook makes of the padding is not known|"          \
+    "(!fp8 || (bn == 128 && bk == 128)): SGLang's block fp8 is known with blocks of 128 x 128|"    \
+    "(!fp8 || E == 0 || (I % (128 * etp_size) == 0 && S % (128 * shared_size) == 0)): SGLang "     \
+    "refuses shares of experts that are no whole fp8 blocks|"                                      \
+    "(!fp8 || (c > 0 && !latents) || (nq * d % (128 * attn_size) == 0 && (nk < attn_size ? "       \
+    "d : nk * d / attn_size) % 128 == 0)): SGLang refuses shares of q, k or v that are no "        \
+    "whole fp8 blocks|"                                                                            \
+    "(!fp8 || E == 0 || !(moe_backend.flashinfer_cutlass || moe_backend.triton_kernel)): "         \
+    "SGLang does not run this backend of experts on block fp8|"                                    \
+    "(!fp8_rows || E == 0 || S == 0): of experts in fp8 with a scale for each row, beside shared " \
+    "ones no layout is known|"                                                                     \
+    "(!fp8_rows || E == 0 || moe_backend.auto || moe_backend.triton): what this backend makes of " \
+    "experts in fp8 with a scale for each row is not known|"                                       \
+    "(!fp8_rows || stage.load): the hooks of fp8 with a scale for each row transpose the codes; "  \
+    "write before them (stage=load) and let them run|"                                             \
+    "(!fp8 || stage.load || capability.sm90): on sm100 the hooks requantise and repack the "       \
+    "scales of block fp8; write before them (stage=load) and let them run|"                        \
+    "(!fp8 || stage.load || fp8_gemm.auto || fp8_gemm.triton || fp8_gemm.deep_gemm): what the "    \
+    "hook of this fp8_gemm leaves is not known; use stage=load|"                                   \
+    "(!mxfp4 || stage.load): the hooks of mxfp4 interleave and repack on the device; write "       \
+    "before them (stage=load) and let them run|"                                                   \
+    "(!int4 || stage.load): the hooks of int4 repack for the device's kernel; write before them "  \
+    "(stage=load) and let them run|"                                                               \
+    "(!int4 || E == 0 || (I % (pack_group * etp_size) == 0 && H % pack_group == 0)): shares of "   \
+    "int4 experts must be whole groups; use fewer ranks, or ep|"                                   \
+    "(!int4 || moe_backend.auto || moe_backend.triton || moe_backend.marlin): what this backend "  \
+    "makes of int4 experts is not known|"                                                          \
+    "(!swiglu_interleaved || E == 0 || (moe_backend.triton && !fp8 && !mxfp4)): interleaved "      \
     "gate and up are known with moe_backend=triton and unquantised experts only"
 
 const struct wf_engine wf_engine_sglang = {

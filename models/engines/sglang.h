@@ -66,13 +66,17 @@ enum wf_status wf_sglang_experts(const struct wf_model *model, const struct wf_r
 /* Whole blocks of fp8 on every rank, or refused: a scale is never repeated. */
 #define WF_SGLANG_DENSE_SCALE(role_, group) role_ "(" group "_size, F / 128 / " group "_size)"
 /* A dense MLP, cut over a group: "tp" in most classes, whatever moe_dense_tp says. */
-#define WF_SGLANG_DENSE_MLP(group)                                                               \
-    WF_SGLANG_FUSED_OF("{dir}gate_up_proj.weight", "gate up", group),                            \
-        WF_SGLANG_FUSED_OF("{dir}gate_up_proj." WF_SERVING_SCALE,                                \
-                           WF_SGLANG_DENSE_SCALE("gate_scale", group) " " WF_SGLANG_DENSE_SCALE( \
-                               "up_scale", group),                                               \
-                           group),                                                               \
-        WF_SGLANG_COLUMNS_OF("down|down_scale", group)
+#define WF_SGLANG_DENSE_MLP(group)                                                                 \
+    WF_SGLANG_FUSED_OF("{dir}gate_up_proj.weight", "gate up", group),                              \
+        WF_SGLANG_FUSED_OF("{dir}gate_up_proj." WF_SERVING_SCALE,                                  \
+                           WF_SGLANG_DENSE_SCALE("gate_scale", group) " " WF_SGLANG_DENSE_SCALE(   \
+                               "up_scale", group),                                                 \
+                           group),                                                                 \
+        WF_SGLANG_FUSED_OF("{dir}gate_up_proj." WF_SERVING_ROW_SCALE, "gate_rows up_rows", group), \
+        WF_SGLANG_COLUMNS_OF("down|down_scale", group),                                            \
+    {                                                                                              \
+        .name = "{name}", .parts = "down_rows"                                                     \
+    }
 /* Of the classes that ask is_dense_ffn_fully_dp [models/deepseek_v2.py, glm4_moe.py,
  * glm4_moe_lite.py, bailing_moe.py]: whole on every rank with moe_dense_tp=1. */
 #define WF_SGLANG_DENSE_MLP_ONCE WF_SGLANG_DENSE_MLP("dense")
@@ -229,7 +233,11 @@ enum wf_status wf_sglang_experts(const struct wf_model *model, const struct wf_r
                       E("shared_gate_scale shared_up_scale"), when_ " && !" WF_SGLANG_UP_FIRST), \
         WF_SGLANG_W13(WF_SERVING_SCALE, "expert_up_scale expert_gate_scale",                     \
                       E("shared_up_scale shared_gate_scale"), when_ " && " WF_SGLANG_UP_FIRST),  \
-        WF_SGLANG_W2(WF_SERVING_SCALE, "expert_down_scale", E("shared_down_scale"), when_)
+        WF_SGLANG_W2(WF_SERVING_SCALE, "expert_down_scale", E("shared_down_scale"), when_),      \
+        WF_SGLANG_W13(WF_SERVING_ROW_SCALE, "expert_gate_rows expert_up_rows", NULL, when_),     \
+    {                                                                                            \
+        .name = "{experts}w2_" WF_SERVING_ROW_SCALE, .parts = "expert_down_rows", .when = when_  \
+    }
 /* int4 before the hook [layers/quantization/compressed_tensors/schemes/
  * compressed_tensors_wNa16_moe.py]: each expert transposed. What stands beside is no parameter:
  * shapes, and orders that a checkpoint without actorder does not have. */

@@ -1,4 +1,4 @@
-/* unlisted.c - configs of block fp8 whose list of modules that are not quantised an engine reads
+/* unlisted.c - configs of fp8 whose list of modules that are not quantised an engine reads
  * otherwise than the family's rows.
  *
  * Engines make a linear fp8 unless the list leaves it, and each has its own way of finding it there
@@ -35,11 +35,13 @@ static bool has_role(const char *roles, const char *role)
     return false;
 }
 
-static enum wf_status refuse(const struct wf_engine *engine, const struct wf_param *param,
-                             bool quantised, struct wf_error *error)
+static enum wf_status refuse(const struct wf_engine *engine, enum wf_excluded_by by,
+                             const struct wf_param *param, bool quantised, struct wf_error *error)
 {
     int module = (int)(strrchr(param->name, '.') - param->name);
-    const char *reads = engine->excluded_by == WF_EXCLUDED_BY_NAME ? "whole names" : "words";
+    const char *reads = by == WF_EXCLUDED_BY_PATTERN ? "names and patterns"
+                        : by == WF_EXCLUDED_BY_NAME  ? "whole names"
+                                                     : "words";
     if (quantised) {
         return wf_error_set(error, WF_UNSUPPORTED,
                             "%s: %s reads quantization_config's list of modules by %s, finds this "
@@ -49,8 +51,8 @@ static enum wf_status refuse(const struct wf_engine *engine, const struct wf_par
     }
     return wf_error_set(error, WF_UNSUPPORTED,
                         "%s: %s reads quantization_config's list of modules by %s and would hold "
-                        "this one in fp8, which the checkpoint has not; list %.*s in "
-                        "modules_to_not_convert, and so in each layer",
+                        "this one in fp8, which the checkpoint has not; list %.*s "
+                        "there, and so in each layer",
                         param->name, engine->name, reads, module, param->name);
 }
 
@@ -58,6 +60,8 @@ static enum wf_status refuse(const struct wf_engine *engine, const struct wf_par
 static enum wf_status check_row(const struct wf_model *model, const struct wf_engine *engine,
                                 uint32_t stack, uint32_t row, struct wf_error *error)
 {
+    bool by_row = wf_model_size(model, "fp8_rows") != 0; /* compressed-tensors, whose own reading */
+    enum wf_excluded_by by = by_row ? WF_EXCLUDED_BY_PATTERN : engine->excluded_by;
     uint32_t members = stack == WF_NONE ? 1 : wf_model_stack_count(model, stack);
     for (uint32_t i = 0; i < members; i++) {
         uint32_t found = wf_model_param(model, stack, stack == WF_NONE ? WF_NONE : i, row, 0);
@@ -66,8 +70,8 @@ static enum wf_status check_row(const struct wf_model *model, const struct wf_en
         }
         const struct wf_param *param = &model->params[found];
         bool quantised = param->dtype == WF_DTYPE_F8_E4M3;
-        if (param->ndim > 1 && wf_model_leaves(model, param, engine->excluded_by) == quantised) {
-            return refuse(engine, param, quantised, error);
+        if (param->ndim > 1 && wf_model_leaves(model, param, by) == quantised) {
+            return refuse(engine, by, param, quantised, error);
         }
     }
     return WF_OK;
@@ -79,8 +83,8 @@ enum wf_status wf_engine_refuse_unlisted(const struct wf_model *model,
     static const char fp8[] = "f8_e4m3:";
     const struct wf_family *family = model->family;
     bool said = wf_model_packing(model)[0] != '\0'; /* not a job's quant= alone */
-    if (engine->view != WF_VIEW_SPEC || !said || wf_model_size(model, "fp8") == 0 ||
-        wf_model_list_is_cut(model)) {
+    bool codes = wf_model_size(model, "fp8") != 0 || wf_model_size(model, "fp8_rows") != 0;
+    if (engine->view != WF_VIEW_SPEC || !said || !codes || wf_model_list_is_cut(model)) {
         return WF_OK;
     }
     const char *roles = quantised_roles(model, engine);

@@ -270,6 +270,11 @@ static enum wf_status check_stage(const struct wf_model *model, const struct wf_
                             "the kernel that the device decides; write before the hook "
                             "(stage=load) and let it run");
     }
+    if (wf_model_size(model, "fp8_rows")) {
+        return wf_error_set(error, WF_UNSUPPORTED,
+                            "stage=post of fp8 with a scale for each row: the hook transposes "
+                            "the codes; write before it (stage=load) and let it run");
+    }
     if (wf_model_size(model, "mxfp4")) {
         return wf_error_set(error, WF_UNSUPPORTED,
                             "stage=post of mxfp4 experts: their hooks interleave and repack "

@@ -20,7 +20,7 @@
 #include "models/engines/serving.h"
 
 /* Counted here, because the engine's table needs constants. */
-enum { WF_VLLM_ROWS = 77, WF_VLLM_ALIASES = 8 };
+enum { WF_VLLM_ROWS = 89, WF_VLLM_ALIASES = 10 };
 extern const struct wf_engine_row wf_vllm_rows[WF_VLLM_ROWS];
 extern const struct wf_engine_alias wf_vllm_aliases[WF_VLLM_ALIASES];
 

@@ -12,6 +12,9 @@
  *   block fp8       [layers/quantization/fp8.py] one scale for 128 x 128; where an expert's share
  *                   is no multiple of 128 its scales are repeated to a finer square block
  *                   [layers/fused_moe/oracle/fp8.py: refine_fp8_moe_block_shape]
+ *   fp8 by row      [layers/quantization/compressed_tensors/schemes/
+ *                   compressed_tensors_w8a8_fp8.py] scales are cut as rows are, and whole where
+ *                   columns are cut
  *   after the hook  [layers/fused_moe/oracle/unquantized.py, fp8.py; layers/quantization/utils/
  *                   flashinfer_utils.py] the backend decides what w13 and w2 hold
  */
@@ -19,6 +22,14 @@
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define SCALE WF_SERVING_SCALE
+#define ROW_SCALE WF_SERVING_ROW_SCALE
+/* Scales of the attention of compressed-tensors [layers/quantization/compressed_tensors/
+ * compressed_tensors.py: CompressedTensorsKVCacheMethod]: 1 and 0 until they are calibrated. */
+#define KV_KEEP(name_, dtype_)                                                             \
+    {                                                                                      \
+        .name = "{dir}attn." name_, .parts = "k_rows", .when = "stage.load", .shape = "1", \
+        .dtype = dtype_, .kind = WF_ROW_KEEP                                               \
+    }
 
 /* A fused linear that every rank makes from its own shares. */
 #define FUSED(name_, parts_)                                                \
@@ -98,8 +109,9 @@ const struct wf_engine_row wf_vllm_rows[] = {
           "q_scale " WF_SERVING_KV_SCALE("k_scale") " " WF_SERVING_KV_SCALE("v_scale")),
     FUSED("{name}", WF_SERVING_QKV("qkv", "nq", LING_KV, "d")),
     FUSED("{name}", WF_SERVING_QKV("qkv_scale", "nq", LING_KV, "d / 128")),
+    FUSED("{dir}qkv_proj." ROW_SCALE, "q_rows k_rows v_rows"),
     COLUMNS("o|o_scale"),
-    WHOLE("o_bias"),
+    WHOLE("o_bias|o_rows"),
     ROWS("sinks"),
     /* Scales of the attention of an fp8 model until they are calibrated; the hook removes them.
      * Attention over latents, lightning attention and Ling's [models/bailing_moe.py] have none. */
@@ -127,6 +139,13 @@ const struct wf_engine_row wf_vllm_rows[] = {
      .shape = "",
      .dtype = "model",
      .kind = WF_ROW_KEEP},
+
+    KV_KEEP("k_scale", "f32"),
+    KV_KEEP("v_scale", "f32"),
+    KV_KEEP("q_scale", "f32"),
+    KV_KEEP("k_zero_point", "model"),
+    KV_KEEP("v_zero_point", "model"),
+    KV_KEEP("q_zero_point", "model"),
 
     /* MLA [models/deepseek_v2.py: DeepseekV2MLAAttention]: the two a-projections are one linear
      * that no rank cuts; without q_lora kv_a stands alone. */
@@ -172,14 +191,17 @@ const struct wf_engine_row wf_vllm_rows[] = {
     FUSED("{dir}gate_up_proj.weight", "gate up"),
     FUSED("{dir}gate_up_proj.bias", "gate_bias up_bias"),
     FUSED("{dir}gate_up_proj." SCALE, "gate_scale up_scale"),
+    FUSED("{dir}gate_up_proj." ROW_SCALE, "gate_rows up_rows"),
     COLUMNS("down|down_scale"),
-    WHOLE("down_bias"),
+    WHOLE("down_bias|down_rows"),
 
     WHOLE("router|router_bias|shared_router"),
     {.name = "{name}", .parts = "router_correction", .dtype = "f32"},
     FUSED("{dir}gate_up_proj.weight", "shared_gate shared_up"),
     FUSED("{dir}gate_up_proj." SCALE, "shared_gate_scale shared_up_scale"),
+    FUSED("{dir}gate_up_proj." ROW_SCALE, "shared_gate_rows shared_up_rows"),
     COLUMNS("shared_down|shared_down_scale"),
+    WHOLE("shared_down_rows"),
 
     EXPERTS("w13_weight", "expert_gate expert_up", PLAIN),
     EXPERTS("w13_weight", "expert_up expert_gate", SWAPPED),
@@ -218,6 +240,8 @@ const struct wf_engine_row wf_vllm_rows[] = {
     EXPERTS("w13_" SCALE, "expert_up_scale expert_gate_scale", SWAPPED " || " SHUFFLED),
     EXPERTS_DOWN("w2_" SCALE, "expert_down_scale", "!(" REFINED ")"),
     EXPERTS_DOWN("w2_" SCALE, FINE("expert_down_scale", "H", "I"), REFINED),
+    EXPERTS("w13_" ROW_SCALE, "expert_gate_rows expert_up_rows", NULL),
+    {.name = "{experts}routed_experts.w2_" ROW_SCALE, .parts = "expert_down_rows"},
 
     /* int4 before the hook [layers/quantization/compressed_tensors/compressed_tensors_moe/
      * compressed_tensors_moe_wna16.py]: as in the checkpoint. Shapes are the same for ever, and of
@@ -284,7 +308,9 @@ const struct wf_engine_alias wf_vllm_aliases[] = {
     {"router_correction", "{dir}experts.routed_experts.e_score_correction_bias", NULL},
     {"shared_gate", SHARED "gate_up_proj.weight", NULL},
     {"shared_gate_scale", SHARED "gate_up_proj." SCALE, NULL},
+    {"shared_gate_rows", SHARED "gate_up_proj." ROW_SCALE, NULL},
     {"shared_down", SHARED "down_proj.weight", NULL},
+    {"shared_down_rows", SHARED "down_proj." ROW_SCALE, NULL},
     {"shared_down_scale", SHARED "down_proj." SCALE, NULL},
     {"shared_router", "{dir}shared_expert.expert_gate.weight", NULL},
     {"shared_router", SHARED "expert_gate.weight", NULL},

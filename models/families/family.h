@@ -11,7 +11,7 @@
  * intermediate, E routed experts, I expert intermediate, S shared expert intermediate (total);
  * MLA: qr q_lora_rank, c kv_lora_rank, dn, dr, dv; delta nets: gk, gv heads, ek, ev head sizes, kc
  * kernel. H, L and V must exist; `tied` too (0 or 1). None of these four varies with the layer, nor
- * do E, fp8, mxfp4 and packed.
+ * do E, fp8, fp8_rows, mxfp4 and packed.
  * Where `packed` is 1 the checkpoint's weights are packed in a way that no row says: parameters are
  * the unpacked model's, and engines that hold the packed ones must refuse.
  *

@@ -153,8 +153,9 @@ static const struct wf_engine_row sglang_rows[] = {
 
 /* Both engines give the tower's linears the config of the quantisation, each with exceptions of its
  * own. */
-#define REQUIRES \
-    "!tower || !fp8: which linears of the vision tower are block fp8 in an engine is not known"
+#define REQUIRES                                                                                   \
+    "!tower || !(fp8 || fp8_rows): which linears of the vision tower are fp8 in an engine is not " \
+    "known"
 
 /* Files and memory of transformers 5 disagree (tests/golden/real/hf-transformers-5.24.0). */
 static const struct wf_family_engine engines[] = {

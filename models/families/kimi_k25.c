@@ -184,9 +184,9 @@ static const struct wf_family_engine engines[] = {
      WF_ROWS_OF(vllm_rows),
      WF_ALIASES_OF(vllm_aliases),
      .renames = MERGER_NAMES,
-     .requires = WF_VLLM_NEVER_TIED
-     "|" SIZES_READ ": vLLM" SAY_BOTH
-     "|!tower || !fp8: which linears of the vision tower are block fp8 in vLLM is not known",
+     .requires = WF_VLLM_NEVER_TIED "|" SIZES_READ ": vLLM" SAY_BOTH
+                                    "|!tower || !(fp8 || fp8_rows): which linears of the vision "
+                                    "tower are fp8 in vLLM is not known",
      .prefix = "language_model."},
     {.engine = "sglang",
      .requires = WF_SGLANG_MLA_HEAD

@@ -62,7 +62,7 @@ static const struct wf_family_row rows[] = {
 /* The published files hold the layers' experts in one tensor (form B), transformers 5 writes them
  * one by one, as those of fp8 checkpoints and of further layers are: the reader of files takes
  * both. */
-static const struct wf_engine_row hf_rows[] = {WF_ROWS_FORM_B("!mtp && !fp8")};
+static const struct wf_engine_row hf_rows[] = {WF_ROWS_FORM_B("!mtp && !fp8 && !fp8_rows")};
 
 static const struct wf_engine_row vllm_rows[] = {
     WF_VLLM_EMBEDDING_EVERYWHERE,

@@ -72,7 +72,8 @@ static const struct wf_engine_alias vllm_aliases[] = {
 static const struct wf_family_engine engines[] = {
     {.engine = "hf",
      WF_ROWS_OF(hf_rows),
-     .requires = "!fp8 || E == 0: which form the experts of a quantised checkpoint of this family "
+     .requires = "!(fp8 || fp8_rows) || E == 0: which form the experts of a quantised checkpoint "
+                 "of this family "
                  "have is not known"},
     WF_MEGATRON_INSIDE,
     {.engine = "vllm",

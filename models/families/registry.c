@@ -19,7 +19,8 @@
  *              vision_pos, vision_pool_*: a head that pools (SigLIP); merger_norm merger_fc1
  *              merger_fc2 (+_bias) or vision_projection, vision_projection_norm; deepstack:
  * deepstack_norm deepstack_fc1 deepstack_fc2 (+_bias) quantised  ROLE_scale: the scales of ROLE;
- * ROLE_scale2, ROLE_input_scale (nvfp4); ROLE_blocks (mxfp4) Stacks: layer, mtp, vision, deepstack.
+ * ROLE_rows: one for each of its rows; ROLE_scale2, ROLE_input_scale (nvfp4); ROLE_blocks (mxfp4)
+ * Stacks: layer, mtp, vision, deepstack.
  */
 #include "models/families/rows.h"
 

@@ -115,12 +115,14 @@
 /* A linear of a checkpoint that may be quantised, unless the config excludes the module; `when` is
  * "1" for always.
  *   block fp8 [DeepSeek-V3: inference/kernel.py]  e4m3, and one f32 scale for bn x bk elements
- *   int4 [vLLM: layers/quantization/compressed_tensors/schemes/compressed_tensors_wNa16.py]  eight
- *       numbers of a row in an i32, a scale of the model's dtype for each pack_group of them, and
- *       the shape before it was packed
- *   nvfp4 [vLLM: layers/quantization/modelopt.py, ModelOptNvFp4LinearMethod]  two numbers in a
- * byte, an e4m3 scale for 16 of them, one f32 scale of those, and the input's Rows that most models
- * have not begin with a size that is 0: they cost nothing then. */
+ *   fp8 by row [vLLM:
+ * layers/quantization/compressed_tensors/schemes/compressed_tensors_w8a8_fp8.py] e4m3, and a scale
+ * for each row, in f32 in engines int4 [vLLM:
+ * layers/quantization/compressed_tensors/schemes/compressed_tensors_wNa16.py]  eight numbers of a
+ * row in an i32, a scale of the model's dtype for each pack_group of them, and the shape before it
+ * was packed nvfp4 [vLLM: layers/quantization/modelopt.py, ModelOptNvFp4LinearMethod]  two numbers
+ * in a byte, an e4m3 scale for 16 of them, one f32 scale of those, and the input's Rows that most
+ * models have not begin with a size that is 0: they cost nothing then. */
 #define WF_WHEN_PACKED(format, when) format " && (" when ") && !excluded"
 #define WF_ROWS_LINEAR(role, module, rows, columns, W, when, unit)   \
     {role,                                                           \
@@ -129,7 +131,14 @@
      W,                                                              \
      "(" when ") && !((int4 || nvfp4) && !excluded)",                \
      unit,                                                           \
-     "f8_e4m3: fp8 && !excluded"},                                   \
+     "f8_e4m3: (fp8 || fp8_rows) && !excluded"},                     \
+        {role "_rows",                                               \
+         WF_LAYERS module ".weight_scale",                           \
+         rows ",1",                                                  \
+         W,                                                          \
+         WF_WHEN_PACKED("fp8_rows", when),                           \
+         unit,                                                       \
+         "f32"},                                                     \
         {role "_scale",                                              \
          WF_LAYERS module ".weight_scale_inv",                       \
          "(" rows ")^bn,(" columns ")^bk",                           \
@@ -212,31 +221,39 @@
  * layouts of files and engines are refused. */
 #define WF_PACK(key) \
     "quantization_config.weights." key "|quantization_config.config_groups.group_0.weights." key
-#define WF_SIZES_FP8                                                                           \
-    {"fp8", "quantization_config.quant_method", "0", "fp8"},                                   \
-        {"bn", "quantization_config.weight_block_size.0", "0", NULL},                          \
-        {"bk", "quantization_config.weight_block_size.1", "0", NULL},                          \
-        {"fp8_static", "quantization_config.activation_scheme", "0", "static"},                \
-        {"quantised", "quantization_config.quant_method", "0", "*"},                           \
-        {"pack_quantized", "quantization_config.format", "0", "pack-quantized"},               \
-        {"pack_bits", WF_PACK("num_bits"), "0", NULL},                                         \
-        {"pack_group", WF_PACK("group_size"), "0", NULL},                                      \
-        {"pack_symmetric", WF_PACK("symmetric"), "0", "true"},                                 \
-        {"pack_order", WF_PACK("actorder"), "0", "*"},                                         \
-        {"pack_groups", "quantization_config.config_groups.group_1", "0", "*"},                \
-        {"int4", NULL,                                                                         \
-         "pack_quantized && pack_bits == 4 && pack_group > 0 && pack_symmetric && !pack_order" \
-         " && !pack_groups",                                                                   \
-         NULL},                                                                                \
-        {"modelopt", "quantization_config.quant_method", "0", "modelopt"},                     \
-        {"nvfp4_all", "quantization_config.quant_algo", "0", "NVFP4"},                         \
-        {"kv_quantised",                                                                       \
-         "quantization_config.kv_cache_scheme|"                                                \
-         "quantization_config.kv_cache_quant_algo",                                            \
-         "0", "*"},                                                                            \
-        {"nvfp4", NULL, "modelopt && nvfp4_all && !kv_quantised && !pack_groups", NULL},       \
-    {                                                                                          \
-        "packed", NULL, "quantised && !fp8 && !int4 && !nvfp4", NULL                           \
+#define WF_SIZES_FP8                                                                            \
+    {"fp8", "quantization_config.quant_method", "0", "fp8"},                                    \
+        {"bn", "quantization_config.weight_block_size.0", "0", NULL},                           \
+        {"bk", "quantization_config.weight_block_size.1", "0", NULL},                           \
+        {"fp8_static", "quantization_config.activation_scheme", "0", "static"},                 \
+        {"quantised", "quantization_config.quant_method", "0", "*"},                            \
+        {"pack_quantized", "quantization_config.format", "0", "pack-quantized"},                \
+        {"pack_bits", WF_PACK("num_bits"), "0", NULL},                                          \
+        {"pack_group", WF_PACK("group_size"), "0", NULL},                                       \
+        {"pack_symmetric", WF_PACK("symmetric"), "0", "true"},                                  \
+        {"pack_order", WF_PACK("actorder"), "0", "*"},                                          \
+        {"pack_groups", "quantization_config.config_groups.group_1", "0", "*"},                 \
+        {"int4", NULL,                                                                          \
+         "pack_quantized && pack_bits == 4 && pack_group > 0 && pack_symmetric && !pack_order"  \
+         " && !pack_groups",                                                                    \
+         NULL},                                                                                 \
+        {"modelopt", "quantization_config.quant_method", "0", "modelopt"},                      \
+        {"nvfp4_all", "quantization_config.quant_algo", "0", "NVFP4"},                          \
+        {"kv_quantised",                                                                        \
+         "quantization_config.kv_cache_scheme|"                                                 \
+         "quantization_config.kv_cache_quant_algo",                                             \
+         "0", "*"},                                                                             \
+        {"nvfp4", NULL, "modelopt && nvfp4_all && !kv_quantised && !pack_groups", NULL},        \
+        {"pack_float", "quantization_config.format", "0", "float-quantized"},                   \
+        {"pack_channel", WF_PACK("strategy"), "0", "channel"},                                  \
+        {"pack_dynamic", "quantization_config.config_groups.group_0.input_activations.dynamic", \
+         "0", "true"},                                                                          \
+        {"fp8_rows", NULL,                                                                      \
+         "pack_float && pack_channel && pack_dynamic && pack_bits == 8 && pack_symmetric"       \
+         " && !pack_groups && !kv_quantised",                                                   \
+         NULL},                                                                                 \
+    {                                                                                           \
+        "packed", NULL, "quantised && !fp8 && !fp8_rows && !int4 && !nvfp4", NULL               \
     }
 #define WF_REQUIRES_FP8                                                                            \
     "!fp8 || (bn > 0 && bk > 0): fp8 without weight_block_size has one scale a tensor or a row; "  \

@@ -110,6 +110,9 @@ def case_quantised():
         equal(plain, other)
         status, report = compare(codes, other)
         check(status == 1 and not report["missing_a"] and not report["refused"], "two rules give different codes", report["value"])
+        rows = dump(work, plain, "vllm:tp=2,quant=channel_div", "r")
+        equal(plain, rows)
+        equal(rows, dump(work, plain, "sglang:tp=4,quant=channel_div", "w"))
 
 
 def write_rank(folder, rank, engine, config, tensors):

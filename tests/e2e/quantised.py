@@ -102,6 +102,12 @@ def case_filled():
     check(status == 1 and "would be others than theirs" in text, "codes of rounded values are refused", text[-3000:])
 
 
+def case_rows():
+    """A scale for each row: made by ranks that hold whole rows, and by engines where a cut divides them."""
+    both = moves(blocks("qwen3-moe"), "megatron:tp=2,ep=2,etp=1", "vllm:tp=2,quant=channel_div", "sglang:tp=2,quant=channel_div")
+    check(both["plan"]["quantised_by_engines"]["matrices"] == 2, "o_proj of two layers", both["plan"])
+
+
 def case_refused():
     """Two rules in one job."""
     text = refused(blocks("qwen3-moe"), "megatron:tp=1", "vllm:tp=1,quant=vllm", "vllm:tp=1,quant=awex")

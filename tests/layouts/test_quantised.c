@@ -27,8 +27,9 @@ struct tally {
     uint64_t elements, families; /* bits: of which a pair was moved */
 };
 
-static const char *const rules[] = {"deepseek", "vllm",  "vllm_ue8m0",
-                                    "awex",     "slime", "transformers"};
+static const char *const rules[] = {"deepseek", "vllm",        "vllm_ue8m0",   "awex",
+                                    "slime",    "channel_div", "transformers", "channel_mul"};
+#define RULES (sizeof rules / sizeof rules[0])
 
 static bool draw(const struct wf_engine *const *engines, unsigned count,
                  const struct wf_model *model, uint64_t *state, const char *more,
@@ -45,16 +46,24 @@ static bool draw(const struct wf_engine *const *engines, unsigned count,
            wf_recipe_world(recipe) <= RANKS_MAX;
 }
 
+/* Rows of a block; of one that is a whole row 1. */
+static uint64_t high_of(const struct numbered *world)
+{
+    return wf_quant_is_by_row(world->model->variants->rule) ? 1 : BLOCK;
+}
+
 /* Whether some train rank holds all of a block of a matrix. */
 static bool is_held(const struct numbered *world, uint32_t matrix, uint64_t row, uint64_t column)
 {
     const struct wf_param *param = &world->model->params[matrix];
-    uint64_t rows = param->shape[0] - row < BLOCK ? param->shape[0] - row : BLOCK;
+    uint64_t high = high_of(world),
+             rows = param->shape[0] - row < high ? param->shape[0] - row : high;
     uint64_t columns = param->shape[1] - column < BLOCK ? param->shape[1] - column : BLOCK;
+    columns = high == 1 ? param->shape[1] : columns;
     struct wf_nest block = {.param_first = row * param->shape[1] + column,
                             .elem_bytes = 1,
                             .axis_count = 2,
-                            .axes = {{rows, param->shape[1], BLOCK}, {columns, 1, 1}}};
+                            .axes = {{rows, param->shape[1], (int64_t)columns}, {columns, 1, 1}}};
     for (uint32_t m = 0; world->own[m] != NULL; m++) {
         uint64_t found = 0;
         for (uint32_t i = 0; i < world->own[m]->piece_count; i++) {
@@ -75,8 +84,9 @@ static bool is_held(const struct numbered *world, uint32_t matrix, uint64_t row,
 static bool is_cut(const struct numbered *world, uint32_t matrix)
 {
     const struct wf_param *param = &world->model->params[matrix];
-    for (uint64_t row = 0; row < param->shape[0]; row += BLOCK) {
-        for (uint64_t column = 0; column < param->shape[1]; column += BLOCK) {
+    uint64_t high = high_of(world), wide = high == 1 ? param->shape[1] : BLOCK;
+    for (uint64_t row = 0; row < param->shape[0]; row += high) {
+        for (uint64_t column = 0; column < param->shape[1]; column += wide) {
             if (!is_held(world, matrix, row, column)) {
                 return true;
             }
@@ -144,7 +154,7 @@ static void try_pair(size_t family, uint64_t *state, struct numbered *world, str
     for (uint32_t p = 0; p < model->param_count; p++) {
         elements += model->params[p].elements;
     }
-    snprintf(quant, sizeof quant, "quant=%s", rules[zoo_random(state) % 6]);
+    snprintf(quant, sizeof quant, "quant=%s", rules[zoo_random(state) % RULES]);
     bool good = elements <= ELEMENTS_MAX && draw(sources, 3, model, state, "", &train, specs[0]) &&
                 draw(targets, 2, model, state, quant, &infer, specs[1]);
     const struct wf_recipe *both[] = {&train, &infer};

@@ -8,7 +8,7 @@
 
 struct whole {
     uint8_t *codes; /* rows x columns */
-    float *scales;  /* of blocks of 128 x 128, row-major */
+    float *scales;  /* of blocks of 128 x 128, or of rows, row-major */
 };
 
 void whole_quantise(enum wf_quant rule, const float *values, uint64_t rows, uint64_t columns,

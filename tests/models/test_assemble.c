@@ -113,6 +113,24 @@ Test(assemble, what_is_cut)
     }
 }
 
+/* Of whole rows FSDP2's shards divide none, Megatron's only those of columns. */
+Test(assemble, rows_are_cut_where_columns_are)
+{
+    static const struct {
+        const char *train;
+        uint32_t attention, experts;
+    } by_row[] = {{"fsdp:dp=3", 0, 0}, {"megatron:tp=2", 2, 16}, {"vllm:tp=2", 2, 16}};
+    for (size_t i = 0; i < sizeof by_row / sizeof by_row[0]; i++) {
+        struct world world;
+        make(&world, by_row[i].train, "sglang:tp=2,quant=channel_div", true);
+        cr_expect_eq(cut(&world, "self_attn", WF_DTYPE_BF16), by_row[i].attention, "%s: %u",
+                     by_row[i].train, cut(&world, "self_attn", WF_DTYPE_BF16));
+        cr_expect_eq(cut(&world, "experts", WF_DTYPE_BF16), by_row[i].experts, "%s: %u",
+                     by_row[i].train, cut(&world, "experts", WF_DTYPE_BF16));
+        drop(&world);
+    }
+}
+
 /* q_proj has 512 rows: ranks have 0..170, 171..341 and 342..511 of them. */
 Test(assemble, where_it_is_cut)
 {

@@ -124,7 +124,7 @@ static const struct {
     {"megatron:experts=fused", WF_INVALID, "grouped|sequential|single"},
     {"megatron:skip_mtp=yes", WF_INVALID, "0 or 1"},
     {"vllm:quant=fp8", WF_INVALID, "quant: expected one of config|none|deepseek"},
-    {"sglang:quant=row128", WF_INVALID, "awex|slime|transformers, found \"row128\""},
+    {"sglang:quant=row128", WF_INVALID, "transformers|channel_div|channel_mul, found \"row128\""},
     {"megatron:quant=vllm", WF_INVALID, "megatron has no key \"quant\""},
     {"vllm:stage=after", WF_INVALID, "stage: expected one of"},
     {"megatron:version=0.19", WF_UNSUPPORTED, "0.16 0.20"},

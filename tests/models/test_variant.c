@@ -14,6 +14,12 @@ enum { RECIPES_MAX = 4, CONFIG_MAX = 2048 };
 #define FP8 ", \"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": "
 /* A list of modules that says nothing: no engine's reading of it is held against the rows. */
 #define FP8_128 FP8 "[128, 128], \"modules_to_not_convert\": [\"...\"]}"
+/* What llm-compressor and slime write of a scale for each row. */
+#define FP8_ROWS                                                                         \
+    ", \"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": " \
+    "\"float-quantized\", \"ignore\": [\"lm_head\"], \"config_groups\": {\"group_0\": {" \
+    "\"weights\": {\"num_bits\": 8, \"type\": \"float\", \"strategy\": \"channel\", "    \
+    "\"symmetric\": true}, \"input_activations\": {\"dynamic\": true}}}}"
 
 static const char dense[] =
     "\"model_type\": \"qwen3\", \"hidden_size\": 512, \"num_hidden_layers\": 2, \"vocab_size\": "
@@ -106,6 +112,9 @@ static void check_pairs(const struct wf_model *job, const char *name)
         const struct wf_param *codes = &job->params[pair->codes];
         const struct wf_param *scales = &job->params[pair->scales];
         size_t len = strlen(matrix->name);
+        bool by_row = wf_quant_is_by_row(v->rule);
+        uint64_t high = by_row ? 1 : 128, wide = by_row ? matrix->shape[1] : 128;
+        const char *end = by_row ? "_scale@" : "_scale_inv@";
         cr_expect(i == 0 || pair->matrix > last, "%s: pair %u", name, i);
         last = pair->matrix;
         cr_expect(matrix->dtype == WF_DTYPE_BF16 && codes->dtype == WF_DTYPE_F8_E4M3 &&
@@ -114,11 +123,11 @@ static void check_pairs(const struct wf_model *job, const char *name)
         cr_expect(strncmp(codes->name, matrix->name, len) == 0 && codes->name[len] == '@', "%s",
                   codes->name);
         cr_expect(strncmp(scales->name, matrix->name, len) == 0 &&
-                      strncmp(scales->name + len, "_scale_inv@", 11) == 0,
+                      strncmp(scales->name + len, end, strlen(end)) == 0,
                   "%s", scales->name);
         cr_expect_eq(codes->elements, matrix->elements);
-        cr_expect(scales->shape[0] == (matrix->shape[0] + 127) / 128 &&
-                      scales->shape[1] == (matrix->shape[1] + 127) / 128,
+        cr_expect(scales->shape[0] == (matrix->shape[0] + high - 1) / high &&
+                      scales->shape[1] == (matrix->shape[1] + wide - 1) / wide,
                   "%s: %s", name, scales->name);
         cr_expect(wf_model_pair(job, pair->matrix) == pair &&
                       wf_model_pair(job, pair->codes) == pair &&
@@ -162,6 +171,8 @@ Test(variant, inventory_is_that_of_both_views)
         {"fp8 config, trainer", moe, FP8_128, "megatron:;vllm:", WF_QUANT_DEEPSEEK},
         {"fp8 config, plain engine", mla, FP8_128, "hf:;vllm:quant=none", WF_QUANT_DEEPSEEK},
         {"fp8 config, a rule", dense, FP8_128, "fsdp:;vllm:quant=awex;sglang:", WF_QUANT_AWEX},
+        {"rows", moe, "", "fsdp:;sglang:quant=channel_mul", WF_QUANT_CHANNEL_MUL},
+        {"rows by config", dense, FP8_ROWS, "megatron:;vllm:", WF_QUANT_CHANNEL_DIV},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct wf_model *config = parse(rows[i].keys, rows[i].more);
@@ -169,9 +180,13 @@ Test(variant, inventory_is_that_of_both_views)
         struct wf_model *job = make_good(config, rows[i].specs);
         cr_assert_not_null(job->variants, "%s", rows[i].name);
         cr_expect_eq(job->variants->rule, rows[i].rule, "%s", rows[i].name);
-        cr_expect(wf_hash_equal(job->variants->plain->hash, plain->hash), "%s", rows[i].name);
-        cr_expect(wf_hash_equal(job->variants->quantised->hash, fp8->hash), "%s", rows[i].name);
-        cr_expect(wf_hash_equal(wf_model_config_view(job)->hash, config->hash), "%s", rows[i].name);
+        bool by_row = wf_quant_is_by_row(rows[i].rule); /* whose config says more than that */
+        cr_expect(by_row || wf_hash_equal(job->variants->plain->hash, plain->hash), "%s",
+                  rows[i].name);
+        cr_expect(by_row || wf_hash_equal(job->variants->quantised->hash, fp8->hash), "%s",
+                  rows[i].name);
+        cr_expect(by_row || wf_hash_equal(wf_model_config_view(job)->hash, config->hash), "%s",
+                  rows[i].name);
         cr_expect_gt(job->variants->pair_count, 0, "%s", rows[i].name);
         check_inventory(job, rows[i].name);
         check_pairs(job, rows[i].name);
@@ -331,6 +346,8 @@ Test(variant, refusals_say_what_and_why)
         {gpt_oss, "", "vllm:quant=vllm", WF_UNSUPPORTED, "gpt_oss has no rows for scales of fp8"},
         {dense, METHOD("awq"), "sglang:quant=vllm", WF_UNSUPPORTED, "in another way"},
         {dense, FP8 "[64, 128]}", "megatron:;vllm:", WF_UNSUPPORTED, "blocks of 64 x 128"},
+        {dense, FP8_128, "megatron:;vllm:quant=channel_div", WF_UNSUPPORTED, "scales of blocks"},
+        {dense, FP8_ROWS, "megatron:;vllm:quant=vllm", WF_UNSUPPORTED, "a scale for each row"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct wf_model *config = parse(rows[i].keys, rows[i].more), *job = NULL;

@@ -18,6 +18,11 @@
     "\"num_experts\": 2, \"moe_intermediate_size\": 130, \"torch_dtype\": \"bfloat16\""
 #define FP8 \
     ", \"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128]}"
+#define FP8_ROWS                                                                              \
+    ", \"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": "      \
+    "\"float-quantized\", \"ignore\": [\"lm_head\", \"re:.*mlp.gate$\"], \"config_groups\": " \
+    "{\"group_0\": {\"weights\": {\"num_bits\": 8, \"type\": \"float\", \"strategy\": "       \
+    "\"channel\", \"symmetric\": true}, \"input_activations\": {\"dynamic\": true}}}}"
 
 static float decode(uint8_t code)
 {
@@ -43,7 +48,9 @@ static void expect_matrix(const struct wf_checkpoint *checkpoint, const struct w
     uint16_t *found = malloc(matrix->elements * sizeof *found);
     char name[WF_NAME_MAX];
     wf_known_values_fill(matrix->name, 0, matrix->elements, WF_DTYPE_F8_E4M3, codes);
-    snprintf(name, sizeof name, "%s_scale_inv", matrix->name);
+    bool by_row = wf_quant_is_by_row(job->variants->rule);
+    uint64_t high = by_row ? 1 : 128, wide = by_row ? matrix->shape[1] : 128;
+    snprintf(name, sizeof name, "%s_scale%s", matrix->name, by_row ? "" : "_inv");
     wf_known_values_fill(name, 0, scales->elements, WF_DTYPE_F32, known);
     for (uint64_t first = 0; first < matrix->elements; first += 1 + matrix->elements / 3) {
         uint64_t count = first % 2 ? (matrix->elements - first) / 2 : matrix->elements - first;
@@ -51,7 +58,7 @@ static void expect_matrix(const struct wf_checkpoint *checkpoint, const struct w
                      WF_OK, "%s", error.text);
         for (uint64_t i = 0; i < count; i++) {
             uint64_t row = (first + i) / matrix->shape[1], column = (first + i) % matrix->shape[1];
-            float scale = known[row / 128 * scales->shape[1] + column / 128];
+            float scale = known[row / high * scales->shape[1] + column / wide];
             cr_assert_eq(found[i], to_bf16(decode(codes[first + i]) * scale), "%s[%llu]",
                          matrix->name, (unsigned long long)(first + i));
         }
@@ -62,7 +69,7 @@ static void expect_matrix(const struct wf_checkpoint *checkpoint, const struct w
 }
 
 /* FOLDER of the config, opened for a job of a trainer in bf16. */
-static void open_and_expect(const char *config, bool codes)
+static void open_and_expect(const char *config, const char *engine_spec, bool codes)
 {
     char folder[FOLDER_PATH_MAX], path[2 * FOLDER_PATH_MAX], out[2 * FOLDER_PATH_MAX];
     struct wf_error error = {0};
@@ -79,7 +86,7 @@ static void open_and_expect(const char *config, bool codes)
     const struct wf_make_options options = {.config = path, .folder = out, .shards = 2};
     cr_assert_eq(wf_make_checkpoint(&options, &report, &error), WF_OK, "%s", error.text);
     cr_assert_eq(wf_recipe_parse("megatron:", NULL, &trainer, &error), WF_OK);
-    cr_assert_eq(wf_recipe_parse("vllm:quant=vllm", NULL, &engine, &error), WF_OK);
+    cr_assert_eq(wf_recipe_parse(engine_spec, NULL, &engine, &error), WF_OK);
     cr_assert_eq(wf_checkpoint_model(out, NULL, &model, &error), WF_OK, "%s", error.text);
     cr_assert_eq(wf_model_for_job(model, recipes, 2, &job, &error), WF_OK, "%s", error.text);
     cr_assert_eq(wf_checkpoint_open(out, model, &strict, &checkpoint, &error), WF_OK, "%s",
@@ -113,10 +120,15 @@ static void open_and_expect(const char *config, bool codes)
 
 Test(checkpoint_plain, codes_are_read_as_values)
 {
-    open_and_expect("{" SIZES FP8 "}", true);
+    open_and_expect("{" SIZES FP8 "}", "vllm:quant=vllm", true);
+}
+
+Test(checkpoint_plain, codes_with_a_scale_for_each_row_too)
+{
+    open_and_expect("{" SIZES FP8_ROWS "}", "vllm:", true);
 }
 
 Test(checkpoint_plain, what_has_no_codes_stays)
 {
-    open_and_expect("{" SIZES "}", false);
+    open_and_expect("{" SIZES "}", "vllm:quant=vllm", false);
 }

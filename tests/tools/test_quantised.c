@@ -13,7 +13,7 @@ enum { ROWS = 132, COLUMNS = 136, BLOCKS = 2 };
 static void read_file(const char *name, void *out, size_t len)
 {
     char path[200];
-    snprintf(path, sizeof path, "tests/golden/fp8-quant-block/%s", name);
+    snprintf(path, sizeof path, "tests/golden/fp8-quant-%s", name);
     FILE *file = fopen(path, "rb");
     cr_assert_not_null(file, "%s", path);
     cr_assert_eq(fread(out, 1, len, file), len, "%s", path);
@@ -55,13 +55,13 @@ Test(quantised, gives_what_producers_gave)
     uint16_t values[ROWS * COLUMNS];
     uint8_t codes[ROWS * COLUMNS];
     float scales[BLOCKS * BLOCKS];
-    read_file("w_bf16.bin", values, sizeof values);
+    read_file("block/w_bf16.bin", values, sizeof values);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char name[64];
         unsigned wrong_codes = 0, wrong_scales = 0;
-        snprintf(name, sizeof name, "%s.q.bin", rows[i].variant);
+        snprintf(name, sizeof name, "block/%s.q.bin", rows[i].variant);
         read_file(name, codes, sizeof codes);
-        snprintf(name, sizeof name, "%s.scale.bin", rows[i].variant);
+        snprintf(name, sizeof name, "block/%s.scale.bin", rows[i].variant);
         read_file(name, scales, sizeof scales);
         for (unsigned r = 0; r < ROWS; r++) {
             for (unsigned c = 0; c < COLUMNS; c++) {
@@ -75,6 +75,41 @@ Test(quantised, gives_what_producers_gave)
         }
         cr_expect_eq(wrong_codes, 0, "%s: %u codes", rows[i].variant, wrong_codes);
         cr_expect_eq(wrong_scales, 0, "%s: %u scales", rows[i].variant, wrong_scales);
+    }
+}
+
+/* A scale for each row, which is a block of its own. */
+Test(quantised, gives_what_producers_gave_for_rows)
+{
+    enum { HIGH = 12, WIDE = 256 };
+    static const struct {
+        enum wf_quant rule;
+        const char *codes, *scales;
+    } channels[] = {
+        {WF_QUANT_CHANNEL_DIV, "rows/channel_div.q.bin", "rows/channel_div.scale.bin"},
+        {WF_QUANT_CHANNEL_MUL, "rows/channel_mul.q.bin", "rows/channel_mul.scale.bin"},
+    };
+    uint16_t bits[HIGH * WIDE];
+    uint8_t codes[HIGH * WIDE];
+    float scales[HIGH];
+    read_file("rows/w_bf16.bin", bits, sizeof bits);
+    for (size_t i = 0; i < sizeof channels / sizeof channels[0]; i++) {
+        read_file(channels[i].codes, codes, sizeof codes);
+        read_file(channels[i].scales, scales, sizeof scales);
+        for (unsigned r = 0; r < HIGH; r++) {
+            float values[WIDE], amax = 0;
+            for (unsigned c = 0; c < WIDE; c++) {
+                uint32_t wide = (uint32_t)bits[r * WIDE + c] << 16;
+                memcpy(&values[c], &wide, sizeof wide);
+                amax = fabsf(values[c]) > amax ? fabsf(values[c]) : amax;
+            }
+            struct wf_check_block block = wf_check_block(channels[i].rule, amax);
+            cr_expect_eq(block.scale, scales[r], "%s: row %u", channels[i].codes, r);
+            for (unsigned c = 0; c < WIDE; c++) {
+                cr_expect_eq(wf_check_code(&block, values[c]), codes[r * WIDE + c], "%s[%u, %u]",
+                             channels[i].codes, r, c);
+            }
+        }
     }
 }
 
@@ -109,7 +144,9 @@ Test(quantised, rules_without_such_blocks_are_not_known)
         if (rule != WF_QUANT_NONE) {
             wf_quant_block((enum wf_quant)rule, &block_rows, &block_columns);
         }
-        cr_expect_eq(wf_check_knows((enum wf_quant)rule), block_rows == 128 && block_columns == 128,
-                     "%s", wf_quant_name((enum wf_quant)rule));
+        bool wanted =
+            (block_rows == 128 && block_columns == 128) || wf_quant_is_by_row((enum wf_quant)rule);
+        cr_expect_eq(wf_check_knows((enum wf_quant)rule), wanted, "%s",
+                     wf_quant_name((enum wf_quant)rule));
     }
 }

@@ -25,6 +25,8 @@ static const struct {
     {"blocks-deepseek-v3.json", "vllm:tp=2,quant=deepseek", WF_QUANT_DEEPSEEK},
     {"blocks-deepseek-v3.json", "vllm:tp=2,ep=2,quant=transformers", WF_QUANT_TRANSFORMERS},
     {"blocks-deepseek-v3.json", "sglang:tp=2,quant=awex", WF_QUANT_AWEX},
+    {"blocks-qwen3-moe.json", "vllm:tp=2,quant=channel_div", WF_QUANT_CHANNEL_DIV},
+    {"blocks-qwen3-moe.json", "sglang:tp=2,ep=2,quant=channel_mul", WF_QUANT_CHANNEL_MUL},
 };
 
 struct world {

@@ -368,7 +368,7 @@ static void put_scales(struct wf_expect_builder *b, uint32_t scales,
     tensor->rects[tensor->rect_count++] =
         (struct wf_expect_rect){.param = rect->param,
                                 .row = rect->row / unit,
-                                .column = rect->column / unit,
+                                .column = unit == 1 ? 0 : rect->column / unit,
                                 .rows = units_of(rect->rows, unit),
                                 .columns = tensor->columns,
                                 .param_columns = rect->param_columns,
@@ -380,6 +380,10 @@ static void put_scales(struct wf_expect_builder *b, uint32_t scales,
 static enum wf_status find_unit(const struct wf_expect_builder *b,
                                 const struct wf_expect_tensor *codes, uint32_t *unit_out)
 {
+    if (wf_quant_is_by_row(b->place.quant)) {
+        *unit_out = 1;
+        return WF_OK;
+    }
     *unit_out = codes->rect_count > 0 ? unit_of(b, &codes->rects[0]) : WF_CHECK_BLOCK;
     for (uint32_t i = 0; i < codes->rect_count; i++) {
         const struct wf_expect_rect *rect = &codes->rects[i];
@@ -418,16 +422,16 @@ static enum wf_status quantise(struct wf_expect_builder *b, uint32_t codes)
                             "those of %s do",
                             b->expect->tensors[codes].name);
     }
-    snprintf(name, sizeof name, "%.*s_scale_inv", (int)sizeof name - 16,
-             b->expect->tensors[codes].name);
+    snprintf(name, sizeof name, "%.*s_scale%s", (int)sizeof name - 16,
+             b->expect->tensors[codes].name, wf_quant_is_by_row(b->place.quant) ? "" : "_inv");
     enum wf_status status =
         pairs == rects
             ? find_unit(b, &b->expect->tensors[codes], &unit)
             : wf_error_set(b->error, WF_UNSUPPORTED, "%s is made of quantised matrices and others",
                            b->expect->tensors[codes].name);
     if (status == WF_OK) {
-        status =
-            wf_expect_add(b, "", name, units_of(b->expect->tensors[codes].columns, unit), &scales);
+        uint64_t columns = b->expect->tensors[codes].columns;
+        status = wf_expect_add(b, "", name, unit == 1 ? 1 : units_of(columns, unit), &scales);
     }
     if (status != WF_OK) {
         return status;

@@ -46,7 +46,8 @@ struct wf_expect_tensor {
     char name[WF_NAME_MAX];
     enum wf_expect_kind kind;
     enum wf_dtype less_one; /* of that kind: the type in which they hold it */
-    uint32_t unit;          /* of scales: rows and columns of the matrix for each; a power of two */
+    uint32_t unit; /* of scales: rows and columns of the matrix for each, a power of two; 1: a whole
+                      row */
     uint64_t rows, columns;
     struct wf_expect_rect *rects; /* by live_row; owned */
     uint32_t rect_count, rect_capacity;

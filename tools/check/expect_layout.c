@@ -133,7 +133,8 @@ static enum wf_status add_rect(const struct target *t, struct wf_expect_rect rec
         out->rect_capacity = wanted;
     }
     out->kind = kind;
-    out->unit = kind == WF_EXPECT_SCALES ? WF_CHECK_BLOCK : 0;
+    bool by_row = kind == WF_EXPECT_SCALES && wf_quant_is_by_row(t->model->variants->rule);
+    out->unit = by_row ? 1 : kind == WF_EXPECT_SCALES ? WF_CHECK_BLOCK : 0;
     out->rects[out->rect_count++] = rect;
     return WF_OK;
 }

@@ -1,10 +1,11 @@
-/* quantised.c - producers' rules for blocks of 128 x 128, one value at a time.
+/* quantised.c - producers' rules for blocks of 128 x 128 and for rows, one value at a time.
  *
  * Sources: DeepSeek-V3 inference/kernel.py act_quant (floor 1e-4, divides) and Awex
  * per_block_cast_to_fp8, which is the same; vLLM utils/deep_gemm.py per_block_cast_to_fp8
  * (multiplies with the inverse; use_ue8m0: the scale up to a power of two); slime's fp8_kernel.py
  * (floor 1e-10); transformers integrations/finegrained_fp8.py (the factor first, a block of zeros
- * has 1). Tested against what they gave (tests/golden/real/fp8-quant-block).
+ * has 1); of rows slime's tools/convert_hf_to_fp8.py (channel_fp8: floor 1e-12, divides), and the
+ * same multiplied. Tested against what they gave (tests/golden/fp8-quant-block, fp8-quant-rows).
  */
 #include "tools/check/quantised.h"
 
@@ -24,6 +25,8 @@ bool wf_check_knows(enum wf_quant rule)
     case WF_QUANT_VLLM_UE8M0:
     case WF_QUANT_SLIME:
     case WF_QUANT_TRANSFORMERS:
+    case WF_QUANT_CHANNEL_DIV:
+    case WF_QUANT_CHANNEL_MUL:
         return true;
     default:
         return false;
@@ -47,12 +50,14 @@ struct wf_check_block wf_check_block(enum wf_quant rule, float amax)
         block.scale = 1 / block.factor;
         return block;
     }
-    float floor = rule == WF_QUANT_SLIME ? 1e-10f : 1e-4f;
+    bool row = rule == WF_QUANT_CHANNEL_DIV || rule == WF_QUANT_CHANNEL_MUL;
+    float floor = row ? 1e-12f : rule == WF_QUANT_SLIME ? 1e-10f : 1e-4f;
     block.scale = (amax < floor ? floor : amax) / e4m3_max;
     if (rule == WF_QUANT_VLLM_UE8M0) {
         block.scale = power_above(block.scale);
     }
-    block.divides = rule == WF_QUANT_DEEPSEEK || rule == WF_QUANT_AWEX;
+    block.divides =
+        rule == WF_QUANT_DEEPSEEK || rule == WF_QUANT_AWEX || rule == WF_QUANT_CHANNEL_DIV;
     block.factor = block.divides ? block.scale : 1 / block.scale;
     return block;
 }

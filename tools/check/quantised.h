@@ -1,8 +1,8 @@
-/* quantised.h - what a producer's rule makes of one block of values, told a second time.
+/* quantised.h - what a producer's rule makes of one block, or row, of values, told a second time.
  *
  * The element check's own arithmetic: plain C, one value at a time, from the formulas (sources: the
  * comments of quantised.c); it shares nothing with models/quant.h but the rules' names. Only rules
- * whose blocks are 128 x 128 are here: no engine holds others.
+ * whose blocks are 128 x 128 or a whole row are here: no engine holds others.
  *
  * Pure; any thread.
  */

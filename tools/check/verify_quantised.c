@@ -1,4 +1,5 @@
 /* verify_quantised.c - codes and scales as the rule makes them of the checkpoint's whole blocks. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Some blocks of one row of blocks, whole, as numbers. */
+/* Some blocks of one row of blocks, or some rows, whole, as numbers. */
 struct strip {
     uint64_t row, column, rows, columns; /* of the matrix */
     float *values;
@@ -69,9 +70,23 @@ static float amax_of(const struct strip *strip, uint64_t column, uint64_t column
     return amax;
 }
 
+static bool is_by_row(const struct wf_verify_run *run)
+{
+    return wf_quant_is_by_row(run->verify->quant);
+}
+
 static void blocks_of(const struct wf_verify_run *run, const struct strip *strip,
                       struct wf_check_block blocks_out[BLOCKS])
 {
+    for (uint64_t r = 0; r < strip->rows && is_by_row(run); r++) {
+        struct strip row = *strip;
+        row.rows = 1;
+        row.values += r * strip->columns;
+        blocks_out[r] = wf_check_block(run->verify->quant, amax_of(&row, 0, row.columns));
+    }
+    if (is_by_row(run)) {
+        return;
+    }
     for (uint64_t c = 0; c < strip->columns; c += WF_CHECK_BLOCK) {
         blocks_out[c / WF_CHECK_BLOCK] = wf_check_block(
             run->verify->quant, amax_of(strip, c, least(WF_CHECK_BLOCK, strip->columns - c)));
@@ -96,7 +111,7 @@ static void make_row(const struct wf_verify_run *run, const struct wf_check_bloc
     const float *values = strip->values + row * strip->columns;
     uint8_t codes[WF_CHECK_BLOCK];
     for (uint64_t at = column, next; at < column + count; at = next) {
-        const struct wf_check_block *block = &blocks[at / WF_CHECK_BLOCK];
+        const struct wf_check_block *block = &blocks[is_by_row(run) ? row : at / WF_CHECK_BLOCK];
         next = least((at / WF_CHECK_BLOCK + 1) * WF_CHECK_BLOCK, column + count);
         if (run->tensor->kind == WF_EXPECT_CODES) {
             wf_check_codes(block, values + at, next - at, out + (at - column));
@@ -160,6 +175,50 @@ static void compare_scales(struct wf_verify_run *run, const struct wf_expect_rec
     }
 }
 
+/* The same of rows, which have one each. */
+static void compare_row_scales(struct wf_verify_run *run, const struct wf_expect_rect *rect,
+                               const struct strip *strip)
+{
+    struct wf_check_block blocks[BLOCKS];
+    blocks_of(run, strip, blocks);
+    for (uint64_t r = 0; r < strip->rows; r++) {
+        wf_verify_compare(run, rect->live_row + strip->row + r - rect->row,
+                          (const uint8_t *)&blocks[r].scale, 1, false);
+    }
+}
+
+static enum wf_status check_row(uint64_t columns, struct wf_error *error)
+{
+    return columns <= WF_VERIFY_CHUNK
+               ? WF_OK
+               : wf_error_set(error, WF_UNSUPPORTED,
+                              "the element check knows scales of rows of up to %d elements, and "
+                              "found %" PRIu64,
+                              WF_VERIFY_CHUNK, columns);
+}
+
+static enum wf_status verify_rows(struct wf_verify_run *run, const struct wf_expect_rect *rect,
+                                  float *values, struct wf_error *error)
+{
+    struct strip part = shown(rect);
+    enum wf_status status = check_row(rect->param_columns, error);
+    for (uint64_t r = 0; r < part.rows && status == WF_OK;) {
+        uint64_t rows = least(BLOCKS, WF_VERIFY_CHUNK / rect->param_columns);
+        struct strip strip = {.row = part.row + r,
+                              .rows = least(rows, part.rows - r),
+                              .columns = rect->param_columns,
+                              .values = values};
+        status = read_strip(run, rect->param, rect->param_columns, &strip, error);
+        if (status == WF_OK && run->tensor->kind == WF_EXPECT_SCALES) {
+            compare_row_scales(run, rect, &strip);
+        } else if (status == WF_OK) {
+            compare_strip(run, rect, &strip);
+        }
+        r += strip.rows;
+    }
+    return status;
+}
+
 /* Blocks [*first, *end) that `count` units of a matrix from `at` on touch along one side. */
 static void block_range(uint64_t at, uint64_t count, uint64_t unit, uint64_t *first, uint64_t *end)
 {
@@ -180,7 +239,11 @@ enum wf_status wf_verify_quantised(struct wf_verify_run *run, const struct wf_ex
     float *values = malloc(WF_VERIFY_CHUNK * sizeof *values);
     enum wf_status status =
         values != NULL ? WF_OK : wf_error_set(error, WF_NO_MEMORY, "no memory for a row of blocks");
-    for (uint64_t r = top; r < bottom && status == WF_OK; r++) {
+    bool by_row = is_by_row(run);
+    if (status == WF_OK && by_row) {
+        status = verify_rows(run, rect, values, error);
+    }
+    for (uint64_t r = top; r < bottom && !by_row && status == WF_OK; r++) {
         for (uint64_t c = left; c < right && status == WF_OK; c += BLOCKS) {
             struct strip strip = {
                 .row = r * WF_CHECK_BLOCK, .column = c * WF_CHECK_BLOCK, .values = values};
@@ -207,6 +270,7 @@ enum wf_status wf_verify_quantised_versions(const struct wf_verify *verify,
                                             struct wf_error *error)
 {
     enum { BLOCK_ELEMENTS = WF_CHECK_BLOCK * WF_CHECK_BLOCK };
+    bool by_row = wf_quant_is_by_row(verify->quant);
     bool scales = tensor->kind == WF_EXPECT_SCALES;
     uint64_t elements = verify->checkpoint->entries[rect->param].elements;
     uint64_t unit = scales ? tensor->unit : 1;
@@ -216,9 +280,12 @@ enum wf_status wf_verify_quantised_versions(const struct wf_verify *verify,
                           .column = x / WF_CHECK_BLOCK * WF_CHECK_BLOCK};
     strip.rows = least(WF_CHECK_BLOCK, elements / rect->param_columns - strip.row);
     strip.columns = least(WF_CHECK_BLOCK, rect->param_columns - strip.column);
+    if (by_row) {
+        strip = (struct strip){.row = y, .rows = 1, .columns = rect->param_columns};
+    }
     /* Reading narrow rows takes whole ones, a chunk at a time. */
     uint8_t *memory = malloc(2 * WF_VERIFY_CHUNK * sizeof(uint32_t));
-    strip.values = malloc(BLOCK_ELEMENTS * sizeof(float));
+    strip.values = malloc((by_row ? strip.columns : BLOCK_ELEMENTS) * sizeof(float));
     const struct wf_verify_live typed = {.dtype = live};
     struct wf_verify_run run = {.verify = verify,
                                 .tensor = tensor,
@@ -229,6 +296,7 @@ enum wf_status wf_verify_quantised_versions(const struct wf_verify *verify,
     enum wf_status status = memory != NULL && strip.values != NULL
                                 ? WF_OK
                                 : wf_error_set(error, WF_NO_MEMORY, "no memory for a block");
+    status = status == WF_OK && by_row ? check_row(strip.columns, error) : status;
     for (; status == WF_OK && run.steps < WF_STEP_PERIOD; run.steps++) {
         status = read_strip(&run, rect->param, rect->param_columns, &strip, error);
         if (status == WF_OK) {

@@ -58,7 +58,7 @@ static enum wf_compare_kind kind_of(const struct wf_compare *compare,
     for (int s = 0; s < WF_SIDES; s++) {
         p[s] = pair->param[s] != WF_NONE ? &compare->side[s].params[pair->param[s]] : NULL;
     }
-    if ((p[WF_A] == NULL || p[WF_B] == NULL) && wf_side_ends_with(pair->name, WF_SIDE_SCALES)) {
+    if ((p[WF_A] == NULL || p[WF_B] == NULL) && wf_side_is_scales(pair->name)) {
         return WF_PAIR_LEFT_OUT; /* used where codes are read */
     }
     if ((p[WF_A] != NULL && !p[WF_A]->planned) || (p[WF_B] != NULL && !p[WF_B]->planned)) {

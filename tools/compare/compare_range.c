@@ -64,7 +64,8 @@ static enum wf_status choose(const struct wf_compare *compare, const struct wf_s
     }
     return wf_error_set(error, WF_UNSUPPORTED,
                         "%s: %s and %s cannot be compared: expected the same dtype, or two of f32, "
-                        "f16, bf16, or e4m3 codes with their weight_scale_inv",
+                        "f16, bf16, or e4m3 codes with their weight_scale_inv or "
+                        "weight_scale",
                         a->name, wf_dtype_name(a->dtype), wf_dtype_name(b->dtype));
 }
 
@@ -129,8 +130,8 @@ static enum wf_status load_scales(struct wf_compare *compare, struct wf_compare_
     }
     if (scales->block_rows == 0 || scales->block_columns == 0 || s->held < s->elements) {
         return wf_error_set(error, WF_UNSUPPORTED,
-                            "%s: expected one scale for each %d x %d block; the scales are not "
-                            "there or have another shape",
+                            "%s: expected one scale for each %d x %d block or each row; the "
+                            "scales are not there or have another shape",
                             p->name, BLOCK, BLOCK);
     }
     scales->values = malloc(s->elements * sizeof *scales->values);

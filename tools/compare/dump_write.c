@@ -58,8 +58,8 @@ static struct origin origin_of(const struct writer *w, uint32_t param)
     char name[WF_NAME_MAX];
     const struct wf_param *wanted = &w->model->params[param];
     struct origin origin = {.param = wf_side_find(&w->side, wanted->name)};
-    if (origin.param == WF_NONE && wf_side_ends_with(wanted->name, WF_SIDE_SCALES)) {
-        size_t stem = strlen(wanted->name) - strlen(WF_SIDE_SCALES);
+    if (origin.param == WF_NONE && wf_side_is_scales(wanted->name)) {
+        size_t stem = (size_t)(strstr(wanted->name, "_scale") - wanted->name);
         snprintf(name, sizeof name, "%.*s", (int)stem, wanted->name);
         origin.param = wf_side_find(&w->side, name);
         origin.scales = origin.param != WF_NONE;
@@ -75,9 +75,10 @@ static enum wf_status quantise(struct writer *w, uint32_t param)
 {
     const struct wf_side_param *p = &w->side.params[param];
     const enum wf_quant rule = w->job->variants->rule;
-    uint32_t high, wide; /* of a block: none of an engine's rules has whole rows or columns */
+    uint32_t high, wide; /* of a block; wide may be 0: whole rows */
     wf_quant_block(rule, &high, &wide);
-    uint64_t rows = p->shape[0], columns = p->shape[1], blocks = (columns + wide - 1) / wide;
+    uint64_t rows = p->shape[0], columns = p->shape[1];
+    uint64_t blocks = wide == 0 ? 1 : (columns + wide - 1) / wide;
     size_t bytes = wf_dtype_bytes(p->dtype);
     if (w->codes.param == param) {
         return WF_OK;

@@ -232,6 +232,11 @@ bool wf_side_ends_with(const char *name, const char *end)
     return len > end_len && strcmp(name + len - end_len, end) == 0;
 }
 
+bool wf_side_is_scales(const char *name)
+{
+    return wf_side_ends_with(name, WF_SIDE_SCALES) || wf_side_ends_with(name, WF_SIDE_ROW_SCALES);
+}
+
 /* --- parameters ------------------------------------------------------------------------------ */
 
 /* Numbers between dots, at most two. */
@@ -407,6 +412,10 @@ static void find_scales(struct wf_compare_side *side)
         if (p->dtype == WF_DTYPE_F8_E4M3 && p->ndim == 2) {
             snprintf(name, sizeof name, "%s_scale_inv", p->name);
             p->scales = wf_side_find(side, name);
+            if (p->scales == WF_NONE) { /* one for each row */
+                snprintf(name, sizeof name, "%s_scale", p->name);
+                p->scales = wf_side_find(side, name);
+            }
         }
     }
 }

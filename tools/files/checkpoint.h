@@ -60,6 +60,7 @@ struct wf_checkpoint_entry {
 struct wf_checkpoint_codes {
     struct wf_checkpoint_entry codes, scales;
     uint64_t columns; /* of the matrix */
+    bool by_row;      /* a scale for each row; else for each 128 x 128 */
 };
 
 struct wf_checkpoint_file {

@@ -76,10 +76,11 @@ struct decoding {
 static enum wf_status decode_some(struct decoding *d, uint64_t row, uint64_t column, uint64_t count,
                                   uint8_t *to, struct wf_error *error)
 {
-    uint64_t blocks = (d->of->columns + BLOCK - 1) / BLOCK;
+    bool by_row = d->of->by_row;
+    uint64_t blocks = by_row ? 1 : (d->of->columns + BLOCK - 1) / BLOCK, high = by_row ? 1 : BLOCK;
     enum wf_status status = WF_OK;
-    if (d->row != row / BLOCK) {
-        d->row = row / BLOCK;
+    if (d->row != row / high) {
+        d->row = row / high;
         status =
             read_stored(d->checkpoint, &d->of->scales, d->row * blocks, blocks, d->scales, error);
     }
@@ -88,8 +89,9 @@ static enum wf_status decode_some(struct decoding *d, uint64_t row, uint64_t col
                              d->codes, error);
     }
     if (status == WF_OK) {
-        wf_dequantise(WF_QUANT_DEEPSEEK, d->codes, count, d->scales + column / BLOCK, blocks, 1,
-                      count, to, d->dtype, count * wf_dtype_bytes(d->dtype), false);
+        wf_dequantise(by_row ? WF_QUANT_CHANNEL_DIV : WF_QUANT_DEEPSEEK, d->codes, count,
+                      d->scales + (by_row ? 0 : column / BLOCK), blocks, 1, count, to, d->dtype,
+                      count * wf_dtype_bytes(d->dtype), false);
     }
     return status;
 }
@@ -158,7 +160,8 @@ enum wf_status wf_checkpoint_as_plain(struct wf_checkpoint *checkpoint, const st
         const struct wf_variant_pair *pair = &v->pairs[i];
         const struct wf_param *matrix = &job->params[pair->matrix];
         codes[i] = (struct wf_checkpoint_codes){all[pair->codes], all[pair->scales],
-                                                matrix->elements / matrix->shape[0]};
+                                                matrix->elements / matrix->shape[0],
+                                                wf_quant_is_by_row(v->rule)};
         all[pair->matrix] = all[pair->codes];
         all[pair->matrix].dtype = matrix->dtype;
         all[pair->matrix].codes = i;

@@ -35,6 +35,8 @@ static const char *const methods[] = {
     "Fp8MoEMethod",
     "Fp8KVCacheMethod", /* scales of the cache, which are no weights */
     "Mxfp4MoEMethod",
+    "CompressedTensorsLinearMethod",
+    "CompressedTensorsFusedMoEMethod",
 };
 
 static int64_t option_number(struct json_object *map, const char *name)

@@ -31,6 +31,9 @@ static const char *const methods[] = {
     "Fp8LinearMethod",
     "Fp8MoEMethod",
     "Fp8KVCacheMethod",
+    "CompressedTensorsLinearMethod",
+    "CompressedTensorsW8A8Fp8MoEMethod",
+    "CompressedTensorsKVCacheMethod",
     "GptOssMxfp4MoEMethod",
 };
 

@@ -37,7 +37,7 @@ struct wf_detect_fit {
     char also[4 * WF_SPEC_MAX];
     /* The dumps would look the same with fewer rows in the vocabulary: the last may be padding. */
     bool padded;
-    const char *quant; /* "fp8", "mxfp4", "int4", "nvfp4"; NULL: none */
+    const char *quant; /* "fp8", "fp8_rows", "mxfp4", "int4", "nvfp4"; NULL: none */
     /* A tensor whose type is another than the recipe's, where that is all that differs; "". */
     char dtype[WF_NAME_MAX + 64];
 };

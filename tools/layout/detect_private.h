@@ -84,7 +84,8 @@ struct wf_guess_ranks {
 
 /* How a dump's weights are quantised. */
 struct wf_guess_quant {
-    const char *method;        /* as told: "fp8", "mxfp4", "int4", "nvfp4"; NULL: they are not */
+    const char
+        *method; /* as told: "fp8", "fp8_rows", "mxfp4", "int4", "nvfp4"; NULL: they are not */
     const char *match;         /* the word of a config that a family must know */
     uint64_t group;            /* of int4: numbers that share a scale */
     struct json_object *plain; /* modules of a checkpoint that are not quantised; owned; or NULL */

@@ -183,12 +183,31 @@ static bool has_type(const struct wf_dump_rank *dump, enum wf_dtype dtype)
     return false;
 }
 
+/* One for each row of a matrix of codes. */
+static bool has_row_scales(const struct wf_dump_rank *dump)
+{
+    for (uint32_t i = 0; i < dump->count; i++) {
+        const struct wf_dump_tensor *tensor = &dump->tensors[i];
+        const struct wf_dump_tensor *scale = NULL;
+        if (tensor->dtype == WF_DTYPE_F8_E4M3) {
+            scale = find_beside(dump, tensor->name, "", "_scale");
+        }
+        if (scale != NULL && scale->ndim == tensor->ndim && scale->ndim >= 2 &&
+            scale->shape[scale->ndim - 1] == 1) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void wf_guess_quant_find(const struct wf_dump_rank *dump, struct wf_guess_quant *out)
 {
     *out = (struct wf_guess_quant){0};
     if (find_int4(dump, out) || find_nvfp4(dump, out)) {
         out->plain = json_object_new_array();
         list_plain(dump, out->plain);
+    } else if (has_row_scales(dump)) {
+        *out = (struct wf_guess_quant){"fp8_rows", "float-quantized", 0, NULL};
     } else if (has_type(dump, WF_DTYPE_F8_E4M3)) {
         *out = (struct wf_guess_quant){"fp8", "fp8", 0, NULL};
     } else if (has_type(dump, WF_DTYPE_U8)) {
@@ -234,6 +253,32 @@ static void put_int4(struct json_object *object, const struct wf_guess_quant *qu
     json_object_object_add(object, "weights", weights);
 }
 
+/* Modules that are not quantised: a list that nobody knows. */
+static void put_unknown(struct json_object *object, const char *key)
+{
+    struct json_object *list = json_object_new_array();
+    json_object_array_add(list, json_object_new_string("..."));
+    json_object_object_add(object, key, list);
+}
+
+static void put_rows(struct json_object *object)
+{
+    struct json_object *groups = json_object_new_object(), *group = json_object_new_object();
+    struct json_object *weights = json_object_new_object(), *inputs = json_object_new_object();
+    json_object_object_add(weights, "num_bits", json_object_new_int(8));
+    json_object_object_add(weights, "type", json_object_new_string("float"));
+    json_object_object_add(weights, "strategy", json_object_new_string("channel"));
+    json_object_object_add(weights, "symmetric", json_object_new_boolean(true));
+    json_object_object_add(inputs, "dynamic", json_object_new_boolean(true));
+    json_object_object_add(group, "weights", weights);
+    json_object_object_add(group, "input_activations", inputs);
+    json_object_object_add(groups, "group_0", group);
+    json_object_object_add(object, "quant_method", json_object_new_string("compressed-tensors"));
+    json_object_object_add(object, "format", json_object_new_string("float-quantized"));
+    json_object_object_add(object, "config_groups", groups);
+    put_unknown(object, "ignore");
+}
+
 struct json_object *wf_guess_quant_config(const struct wf_guess_quant *quant,
                                           const struct wf_engine *engine)
 {
@@ -241,6 +286,8 @@ struct json_object *wf_guess_quant_config(const struct wf_guess_quant *quant,
     bool names = strcmp(engine->name, "hf") == 0; /* the list's */
     if (strcmp(quant->method, "int4") == 0) {
         put_int4(object, quant);
+    } else if (strcmp(quant->method, "fp8_rows") == 0) {
+        put_rows(object);
     } else if (strcmp(quant->method, "nvfp4") == 0) {
         json_object_object_add(object, "quant_method", json_object_new_string("modelopt"));
         json_object_object_add(object, "quant_algo", json_object_new_string("NVFP4"));
@@ -250,10 +297,7 @@ struct json_object *wf_guess_quant_config(const struct wf_guess_quant *quant,
         json_object_array_add(block, json_object_new_int(BLOCK));
         json_object_object_add(object, "quant_method", json_object_new_string(quant->method));
         json_object_object_add(object, "weight_block_size", block);
-        /* Modules that are not quantised: a list that nobody knows. */
-        struct json_object *list = json_object_new_array();
-        json_object_array_add(list, json_object_new_string("..."));
-        json_object_object_add(object, "modules_to_not_convert", list);
+        put_unknown(object, "modules_to_not_convert");
     }
     if (quant->plain != NULL) {
         json_object_object_add(object, "ignore",
