@@ -67,14 +67,18 @@ enum wf_status wf_sglang_chunks(const struct wf_model *model, const struct wf_re
 }
 
 /* Slots of all ranks are dealt out contiguously and equally; slot i holds expert i % E until EPLB
- * moves experts, after which a placement says it. */
+ * moves experts, after which a placement says it. Classes that ask for no redundant slots have none
+ * whatever the options say [models/glm4_moe.py, mixtral.py]: their families have the size
+ * "no_redundant". */
 enum wf_status wf_sglang_experts(const struct wf_model *model, const struct wf_recipe *recipe,
                                  const struct wf_coordinates *at, uint32_t layer,
                                  uint32_t slots_out[WF_SLOTS_MAX], uint32_t *count_out,
                                  struct wf_error *error)
 {
     uint32_t experts = (uint32_t)wf_model_size(model, "E");
-    uint32_t slots = experts + recipe->own[WF_SGLANG_REDUNDANT], ranks = recipe->ep;
+    bool heeds = !wf_model_size(model, "no_redundant");
+    uint32_t redundant = heeds ? recipe->own[WF_SGLANG_REDUNDANT] : 0;
+    uint32_t slots = experts + redundant, ranks = recipe->ep;
     *count_out = 0;
     if (experts == 0) {
         return WF_OK;
@@ -84,7 +88,7 @@ enum wf_status wf_sglang_experts(const struct wf_model *model, const struct wf_r
                             "%" PRIu32 " experts and %" PRIu32
                             " redundant ones: expected slots that ep=%" PRIu32
                             " divides, and at most %d of them",
-                            experts, recipe->own[WF_SGLANG_REDUNDANT], ranks, WF_SLOTS_MAX);
+                            experts, redundant, ranks, WF_SLOTS_MAX);
     }
     const struct wf_placement *placement = recipe->placement;
     enum wf_status status = wf_engine_check_placement(placement, layer, slots, experts, error);

@@ -14,6 +14,7 @@ static const struct wf_family_size sizes[] = {
     WF_SIZE_FLAG("qk_norm", "use_qk_norm", "0"),
     WF_SIZES_DEEPSEEK_MOE,
     {"stage_experts", NULL, "1", NULL}, /* vLLM's class (engines/vllm.c) */
+    {"no_redundant", NULL, "1", NULL},  /* SGLang's class (engines/sglang_ranks.c) */
     WF_SIZES_FP8,
 };
 

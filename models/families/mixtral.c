@@ -12,6 +12,7 @@ static const struct wf_family_size sizes[] = {
     {"E", "num_local_experts", NULL, NULL},
     {"I", "intermediate_size", NULL, NULL},
     {"moe", NULL, "1", NULL},
+    {"no_redundant", NULL, "1", NULL}, /* SGLang's class (engines/sglang_ranks.c) */
     WF_SIZES_FP8,
 };
 
