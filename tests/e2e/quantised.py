@@ -108,6 +108,44 @@ def case_rows():
     check(both["plan"]["quantised_by_engines"]["matrices"] == 2, "o_proj of two layers", both["plan"])
 
 
+def halve_scales(folder):
+    """Makes the scales of a folder bf16, as llm-compressor writes them."""
+    path = os.path.join(folder, "model.safetensors")
+    with open(path, "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        data = file.read()
+    out = b""
+    for name, entry in sorted(header.items(), key=lambda item: item[1].get("data_offsets", [0])):
+        if name == "__metadata__":
+            continue
+        first, end = entry["data_offsets"]
+        part = data[first:end]
+        if name.endswith("weight_scale"):
+            part, entry["dtype"] = b"".join(part[i + 2:i + 4] for i in range(0, len(part), 4)), "BF16"
+        entry["data_offsets"] = [len(out), len(out) + len(part)]
+        out += part
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + out)
+
+
+def case_rows_config():
+    """A folder of compressed-tensors: its config says a scale for each row, and the scales are bf16."""
+    with Work(blocks("qwen3-moe")) as work, open(blocks("qwen3-moe")) as text:
+        weights = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True}
+        config = {**json.load(text), "quantization_config": {
+            "quant_method": "compressed-tensors", "format": "float-quantized", "ignore": ["lm_head", "re:.*mlp.gate$"],
+            "config_groups": {"group_0": {"weights": weights, "input_activations": {"dynamic": True}}}}}
+        with open(work.path("rows.json"), "w") as out:
+            json.dump(config, out)
+        folder = work.path("folder")
+        done = weft("make-checkpoint", "--model", work.path("rows.json"), "--out", folder)
+        check(done.returncode == 0, "the folder is made", done.stderr)
+        halve_scales(folder)
+        moves(work.path("rows.json"), "fsdp:dp=2", "vllm:tp=2", "sglang:tp=2", folder=folder)
+
+
 def case_refused():
     """Two rules in one job."""
     text = refused(blocks("qwen3-moe"), "megatron:tp=1", "vllm:tp=1,quant=vllm", "vllm:tp=1,quant=awex")

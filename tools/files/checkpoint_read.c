@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "models/casts.h"
 #include "models/layout.h"
 #include "models/quant.h"
 #include "models/variant.h"
@@ -71,6 +72,26 @@ struct decoding {
     uint8_t codes[DECODE_ELEMENTS];
 };
 
+/* Scales as f32, whatever the file has them in: llm-compressor's are bf16. */
+static enum wf_status read_scales(const struct decoding *d, uint64_t first, uint64_t count,
+                                  struct wf_error *error)
+{
+    const struct wf_checkpoint_entry *entry = &d->of->scales;
+    wf_cast_t *cast = wf_cast_for(entry->dtype, WF_DTYPE_F32, false);
+    uint8_t *stored = malloc((size_t)count * wf_dtype_bytes(entry->dtype));
+    enum wf_status status =
+        stored == NULL ? wf_error_set(error, WF_NO_MEMORY, "no memory for scales")
+        : cast == NULL
+            ? wf_error_set(error, WF_UNSUPPORTED, "scales in %s: expected f32, f16 or bf16",
+                           wf_dtype_name(entry->dtype))
+            : read_stored(d->checkpoint, entry, first, count, stored, error);
+    if (status == WF_OK) {
+        cast(d->scales, stored, count);
+    }
+    free(stored);
+    return status;
+}
+
 /* Elements of one row, which lie in one chunk of it and begin with a block if they are of several.
  */
 static enum wf_status decode_some(struct decoding *d, uint64_t row, uint64_t column, uint64_t count,
@@ -81,8 +102,7 @@ static enum wf_status decode_some(struct decoding *d, uint64_t row, uint64_t col
     enum wf_status status = WF_OK;
     if (d->row != row / high) {
         d->row = row / high;
-        status =
-            read_stored(d->checkpoint, &d->of->scales, d->row * blocks, blocks, d->scales, error);
+        status = read_scales(d, d->row * blocks, blocks, error);
     }
     if (status == WF_OK) {
         status = read_stored(d->checkpoint, &d->of->codes, row * d->of->columns + column, count,
