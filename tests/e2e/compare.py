@@ -288,6 +288,12 @@ def case_faults_of_experts():
             scale, = struct.unpack("<f", t.data[name][0:4])
             t.data[name][0:4] = struct.pack("<f", 2 * scale)
         named(work, "wrong scale beside values", a, b, "wrong scale", "1 of 8 blocks")
+        b = dump(work, a, "vllm:tp=2,quant=channel_mul", "rows")
+        with Tensors(os.path.join(b, "rank_01.safetensors")) as t:
+            name = LAYER + "self_attn.qkv_proj.weight_scale"
+            scale, = struct.unpack("<f", t.data[name][20:24])
+            t.data[name][20:24] = struct.pack("<f", 2 * scale)
+        named(work, "a row's wrong scale beside values", a, b, "wrong scale", "1 of 512 rows")
     with Work(model("tiny-deepseek-v3")) as work:
         a = make(work, model("tiny-deepseek-v3"))
         b, tensors = copied(work, a)

@@ -84,12 +84,19 @@ static struct wf_finding transposed(const struct wf_patient *p)
     return finding;
 }
 
+/* What shares a scale. */
+struct block {
+    uint64_t rows, columns;
+};
+
 /* What B's numbers of a block are A's times, if it is one factor for all of them. Codes are off by
  * half a step, 1 in 16, each; together they are not. */
-static bool factor_of(const struct wf_patient *p, uint64_t row, uint64_t column, double *factor_out)
+static bool factor_of(const struct wf_patient *p, struct block block, uint64_t row, uint64_t column,
+                      double *factor_out)
 {
-    uint64_t rows = p->rows - row < BLOCK ? p->rows - row : BLOCK;
-    uint64_t columns = p->columns - column < BLOCK ? p->columns - column : BLOCK, used = 0;
+    uint64_t rows = p->rows - row < block.rows ? p->rows - row : block.rows;
+    uint64_t rest_of_row = p->columns - column, used = 0;
+    uint64_t columns = rest_of_row < block.columns ? rest_of_row : block.columns;
     double ab = 0, aa = 0, off = 0, bb = 0;
     for (int pass = 0; pass < 2; pass++) {
         for (uint64_t i = 0; i < rows * columns; i++) {
@@ -105,6 +112,10 @@ static bool factor_of(const struct wf_patient *p, uint64_t row, uint64_t column,
                 off += rest * rest;
             }
         }
+        if (aa == 0 && bb == 0) { /* zeros beside zeros, whatever their scale */
+            *factor_out = 1;
+            return true;
+        }
         if (used < SAMPLES_MIN || aa == 0 || bb == 0) {
             return false;
         }
@@ -113,39 +124,58 @@ static bool factor_of(const struct wf_patient *p, uint64_t row, uint64_t column,
     return off < bb / 400; /* a part in 20 */
 }
 
-static bool has_scales(const struct wf_patient *p, uint32_t side)
+/* The blocks of a side that has codes; false where it has none. */
+static bool find_block(const struct wf_patient *p, uint32_t side, struct block *block_out)
 {
-    return p->compare->side[side].params[p->pair->param[side]].scales != WF_NONE;
+    const struct wf_side_param *params = p->compare->side[side].params;
+    const struct wf_side_param *codes = &params[p->pair->param[side]];
+    if (codes->scales == WF_NONE) {
+        return false;
+    }
+    const struct wf_side_param *scales = &params[codes->scales];
+    bool each_row = scales->ndim == 2 && scales->shape[0] == p->rows && scales->shape[1] == 1;
+    *block_out = each_row ? (struct block){1, p->columns} : (struct block){BLOCK, BLOCK};
+    return true;
+}
+
+static void say_scaled(uint64_t wrong, uint64_t blocks, struct block block, const char *first,
+                       struct wf_finding *finding)
+{
+    char what[48] = "rows";
+    if (block.rows > 1) {
+        snprintf(what, sizeof what, "blocks of %" PRIu64 " x %" PRIu64, block.rows, block.columns);
+    }
+    finding->cause = WF_CAUSE_SCALE;
+    snprintf(finding->text, sizeof finding->text,
+             "%" PRIu64 " of %" PRIu64 " %s are off by a factor, first that at %s", wrong, blocks,
+             what, first);
 }
 
 /* Of codes on either side; numbers without a scale cannot have a wrong one. */
 static struct wf_finding scaled(const struct wf_patient *p)
 {
     struct wf_finding finding = {0};
-    uint64_t blocks = 0, wrong = 0, first_row = 0, first_column = 0;
-    double first = 1;
-    if (!has_scales(p, WF_A) && !has_scales(p, WF_B)) {
+    struct block block;
+    uint64_t blocks = 0, wrong = 0;
+    char first[96] = "";
+    if (!find_block(p, WF_A, &block) && !find_block(p, WF_B, &block)) {
         return finding;
     }
-    for (uint64_t row = 0; row < p->rows; row += BLOCK) {
-        for (uint64_t column = 0; column < p->columns; column += BLOCK, blocks++) {
+    for (uint64_t row = 0; row < p->rows; row += block.rows) {
+        for (uint64_t column = 0; column < p->columns; column += block.columns, blocks++) {
             double factor = 1;
-            if (!factor_of(p, row, column, &factor)) {
+            if (!factor_of(p, block, row, column, &factor)) {
                 return finding;
             }
             if (fabs(factor - 1) > 0.05 && wrong++ == 0) {
-                first = factor;
-                first_row = row;
-                first_column = column;
+                snprintf(first, sizeof first,
+                         "row %" PRIu64 ", column %" PRIu64 ": B is %.4g times A", row, column,
+                         factor);
             }
         }
     }
     if (wrong > 0) {
-        finding.cause = WF_CAUSE_SCALE;
-        snprintf(finding.text, sizeof finding.text,
-                 "%" PRIu64 " of %" PRIu64 " blocks of %d x %d are off by a factor, first that at "
-                 "row %" PRIu64 ", column %" PRIu64 ": B is %.4g times A",
-                 wrong, blocks, BLOCK, BLOCK, first_row, first_column, first);
+        say_scaled(wrong, blocks, block, first, &finding);
     }
     return finding;
 }
