@@ -280,6 +280,14 @@ def case_faults_of_experts():
             scale, = struct.unpack("<f", t.data[name][4:8])
             t.data[name][4:8] = struct.pack("<f", 1.5 * scale)
         named(work, "wrong scale", a, b, "wrong scale", "o_proj")
+        b, tensors = copied(work, a, "fp8b")
+        with tensors as t:
+            t.drop(name)
+        for folder in (a, b):
+            with open(os.path.join(folder, "config.json"), "w") as out:
+                json.dump({"model_type": "harbor"}, out)
+        status, report = compare(a, b)
+        check(status == 1 and report["missing_b"] == [name], "codes without their scales lack something", report["missing_b"])
         a, b = work.path("a"), dump(work, work.path("a"), "vllm:tp=2,quant=vllm", "codes")
         equal(a, b)
         equal(b, dump(work, a, "sglang:tp=2,quant=vllm", "others"))

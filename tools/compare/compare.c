@@ -51,6 +51,24 @@ static bool same_shape(const struct wf_side_param *a, const struct wf_side_param
     return a->ndim == b->ndim && memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape) == 0;
 }
 
+/* Scales of codes beside values are used where the codes are read. Those of other packings, and of
+ * codes that are codes on both sides, are tensors as any. */
+static bool scales_codes_alone(const struct wf_compare *compare, const struct wf_compare_pair *pair)
+{
+    char name[WF_NAME_MAX];
+    size_t stem = wf_side_scales_stem(pair->name);
+    bool in_a = pair->param[WF_A] != WF_NONE, in_b = pair->param[WF_B] != WF_NONE;
+    if (stem == 0 || in_a == in_b) {
+        return false;
+    }
+    const struct wf_compare_side *own = &compare->side[in_a ? WF_A : WF_B];
+    const struct wf_compare_side *other = &compare->side[in_a ? WF_B : WF_A];
+    snprintf(name, sizeof name, "%.*s", (int)stem, pair->name);
+    uint32_t codes = wf_side_find(own, name), matrix = wf_side_find(other, name);
+    return codes != WF_NONE && own->params[codes].dtype == WF_DTYPE_F8_E4M3 &&
+           (matrix == WF_NONE || other->params[matrix].dtype != WF_DTYPE_F8_E4M3);
+}
+
 static enum wf_compare_kind kind_of(const struct wf_compare *compare,
                                     const struct wf_compare_pair *pair)
 {
@@ -58,8 +76,8 @@ static enum wf_compare_kind kind_of(const struct wf_compare *compare,
     for (int s = 0; s < WF_SIDES; s++) {
         p[s] = pair->param[s] != WF_NONE ? &compare->side[s].params[pair->param[s]] : NULL;
     }
-    if ((p[WF_A] == NULL || p[WF_B] == NULL) && wf_side_is_scales(pair->name)) {
-        return WF_PAIR_LEFT_OUT; /* used where codes are read */
+    if (scales_codes_alone(compare, pair)) {
+        return WF_PAIR_LEFT_OUT;
     }
     if ((p[WF_A] != NULL && !p[WF_A]->planned) || (p[WF_B] != NULL && !p[WF_B]->planned)) {
         return WF_PAIR_LEFT_OUT;

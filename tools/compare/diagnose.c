@@ -134,7 +134,7 @@ static enum wf_status examine_pairs(struct tally *tally, struct wf_error *error)
         } else if (pair->kind == WF_PAIR_SHAPE) {
             examine_shape(tally, pair);
         } else if (pair->kind == WF_PAIR_COMPARED && pair->result.values.different > 0 &&
-                   wf_side_is_scales(pair->name)) {
+                   wf_side_scales_stem(pair->name) > 0) {
             examine_scales(tally, pair);
         } else if (pair->kind == WF_PAIR_COMPARED && pair->result.values.different > 0 &&
                    param_of(compare, pair, WF_A)->elements <= WF_DIAGNOSE_ELEMENTS_MAX &&

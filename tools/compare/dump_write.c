@@ -58,8 +58,8 @@ static struct origin origin_of(const struct writer *w, uint32_t param)
     char name[WF_NAME_MAX];
     const struct wf_param *wanted = &w->model->params[param];
     struct origin origin = {.param = wf_side_find(&w->side, wanted->name)};
-    if (origin.param == WF_NONE && wf_side_is_scales(wanted->name)) {
-        size_t stem = (size_t)(strstr(wanted->name, "_scale") - wanted->name);
+    size_t stem = wf_side_scales_stem(wanted->name);
+    if (origin.param == WF_NONE && stem > 0) {
         snprintf(name, sizeof name, "%.*s", (int)stem, wanted->name);
         origin.param = wf_side_find(&w->side, name);
         origin.scales = origin.param != WF_NONE;

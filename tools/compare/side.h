@@ -163,7 +163,9 @@ enum wf_status wf_side_check_fills(struct wf_compare_side *side, uint32_t rank,
 #define WF_SIDE_SCALES "_scale_inv"
 #define WF_SIDE_ROW_SCALES ".weight_scale"
 bool wf_side_ends_with(const char *name, const char *end); /* and has more than that */
-bool wf_side_is_scales(const char *name);
+/* Bytes of the name of the matrix whose codes a parameter of this name scales; 0: it is not called
+ * like scales. */
+size_t wf_side_scales_stem(const char *name);
 
 /* Adds a formatted line. */
 enum wf_status wf_texts_add(struct wf_texts *texts, struct wf_error *error, const char *format, ...)

@@ -232,9 +232,12 @@ bool wf_side_ends_with(const char *name, const char *end)
     return len > end_len && strcmp(name + len - end_len, end) == 0;
 }
 
-bool wf_side_is_scales(const char *name)
+size_t wf_side_scales_stem(const char *name)
 {
-    return wf_side_ends_with(name, WF_SIDE_SCALES) || wf_side_ends_with(name, WF_SIDE_ROW_SCALES);
+    size_t end = wf_side_ends_with(name, WF_SIDE_SCALES)       ? strlen(WF_SIDE_SCALES)
+                 : wf_side_ends_with(name, WF_SIDE_ROW_SCALES) ? strlen("_scale")
+                                                               : 0;
+    return end > 0 ? strlen(name) - end : 0;
 }
 
 /* --- parameters ------------------------------------------------------------------------------ */
