@@ -11,6 +11,7 @@ enum {
     /* Quantised at a time: codes that a second cache holds, and fewer than nests may meet in. */
     WF_ASSEMBLE_TILE = 1 << 20,
 };
+_Static_assert((int)WF_VARIANT_ROW_MAX <= (int)WF_ASSEMBLE_TILE, "a tile has whole rows");
 
 /* Of a matrix: what has one scale. */
 struct assemble_block {

@@ -187,12 +187,12 @@ static enum wf_status index_params(struct wf_model *job, struct wf_error *error)
 
 /* --- pairs ----------------------------------------------------------------------------------- */
 
-/* The scales of codes: the parameter of role "ROLE_scale" or "ROLE_rows" beside them. */
 static const char *scales_end(enum wf_quant rule)
 {
     return wf_quant_is_by_row(rule) ? "rows" : "scale";
 }
 
+/* The scales of codes: the parameter of role "ROLE_scale" or "ROLE_rows" beside them. */
 static uint32_t find_scales(const struct wf_model *quantised, enum wf_quant rule,
                             const struct wf_param *codes)
 {
@@ -250,6 +250,12 @@ static enum wf_status pair_params(const struct wf_model *job, struct wf_variants
                                 job->family->name, codes->name, job->family->rows[codes->row].role,
                                 scales_end(v->rule),
                                 wf_quant_is_by_row(v->rule) ? "row" : "block of 128 x 128");
+        }
+        if (wf_quant_is_by_row(v->rule) && codes->shape[1] > WF_VARIANT_ROW_MAX) {
+            return wf_error_set(error, WF_UNSUPPORTED,
+                                "%s has rows of %llu elements; expected at most %d with one scale",
+                                codes->name, (unsigned long long)codes->shape[1],
+                                WF_VARIANT_ROW_MAX);
         }
         v->pairs[v->pair_count++] =
             (struct wf_variant_pair){matrix, v->of_quantised[i], v->of_quantised[scales]};

@@ -6,7 +6,8 @@
  * only who makes codes from a matrix does (models/prepare.h).
  *
  * A job's model has two views, each an ordinary model: `plain`, the config without its
- * quantization_config, and `quantised`, the config with block fp8. The inventory of the job's model
+ * quantization_config, and `quantised`, the config with fp8 as the rule has it: with scales of
+ * blocks, or of rows. The inventory of the job's model
  * is plain's, then, by the order of the quantised view, those of its parameters that plain has not
  * in the same dtype and shape, named "NAME@RULE" ("...q_proj.weight@vllm",
  * "...q_proj.weight_scale_inv@vllm"). Trainers have the plain view; an engine has the one that its
@@ -26,6 +27,11 @@
 #include "models/recipe.h"
 #include "runtime/status.h"
 
+enum {
+    /* Elements of a row that has one scale: what assemble.c makes of whole rows fits its tiles. */
+    WF_VARIANT_ROW_MAX = 1 << 20,
+};
+
 /* A matrix and what stands for it in the quantised view: indices into the job's inventory. */
 struct wf_variant_pair {
     uint32_t matrix, codes, scales;
@@ -44,9 +50,10 @@ struct wf_variants {
 
 /* The job's model for a config's model and the recipes of its groups (parsed without a model).
  * Where no group asks for what the config does not say already and no trainer's view differs from
- * the config's, a copy of it without variants. The rule is the one that SPECs name, `deepseek`
- * where none does. INVALID: two groups with different rules.
- * UNSUPPORTED: the family has no rows for fp8 scales; the config is quantised in another way. */
+ * the config's, a copy of it without variants. The rule is the one that SPECs name; where none
+ * does, `channel_div` for a config with a scale for each row, `deepseek` for others. INVALID: two
+ * groups with different rules. UNSUPPORTED: the family has no rows for fp8 scales; the config is
+ * quantised in another way; rows of more than WF_VARIANT_ROW_MAX elements with one scale. */
 enum wf_status wf_model_for_job(const struct wf_model *config,
                                 const struct wf_recipe *const *recipes, uint32_t recipe_count,
                                 struct wf_model **model_out, struct wf_error *error);

@@ -333,6 +333,10 @@ Test(variant, refusals_say_what_and_why)
         "\"model_type\": \"gpt_oss\", \"hidden_size\": 64, \"num_hidden_layers\": 1, "
         "\"vocab_size\": 64, \"num_attention_heads\": 2, \"num_key_value_heads\": 2, "
         "\"head_dim\": 32, \"num_local_experts\": 2, \"intermediate_size\": 64";
+    static const char wide[] =
+        "\"model_type\": \"qwen3\", \"hidden_size\": 128, \"num_hidden_layers\": 1, "
+        "\"vocab_size\": 128, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+        "\"head_dim\": 32, \"intermediate_size\": 1048704, \"tie_word_embeddings\": false";
 #define METHOD(name) ", \"quantization_config\": {\"quant_method\": \"" name "\"}"
     static const struct {
         const char *keys, *more, *specs;
@@ -348,6 +352,8 @@ Test(variant, refusals_say_what_and_why)
         {dense, FP8 "[64, 128]}", "megatron:;vllm:", WF_UNSUPPORTED, "blocks of 64 x 128"},
         {dense, FP8_128, "megatron:;vllm:quant=channel_div", WF_UNSUPPORTED, "scales of blocks"},
         {dense, FP8_ROWS, "megatron:;vllm:quant=vllm", WF_UNSUPPORTED, "a scale for each row"},
+        {wide, "", "megatron:;vllm:quant=channel_mul", WF_UNSUPPORTED,
+         "down_proj.weight has rows of 1048704 elements; expected at most 1048576"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct wf_model *config = parse(rows[i].keys, rows[i].more), *job = NULL;
