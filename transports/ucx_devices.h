@@ -24,7 +24,8 @@ bool ucx_devices_list(const char *folder, const char *const *interfaces, uint32_
                       char out[static UCX_DEVICES_TEXT]);
 /* Of this host, now. */
 bool ucx_devices_now(char out[static UCX_DEVICES_TEXT]);
-/* Of this host's interfaces and their addresses, now; another number when they changed. */
+/* Of this host's interfaces and their addresses, now; another number when they changed; 0: there
+ * are none, or they cannot be told. */
 uint64_t ucx_devices_stamp(void);
 
 #endif

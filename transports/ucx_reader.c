@@ -419,7 +419,8 @@ static void look(struct wf_timer *timer)
     if (reader->reads == NULL && reader->imports == NULL) {
         return;
     }
-    if (reader->heard == reader->had_heard && reader->devices != ucx_devices_stamp()) {
+    uint64_t devices = reader->heard == reader->had_heard ? ucx_devices_stamp() : 0;
+    if (devices != 0 && devices != reader->devices) {
         make_anew(ucx, "the host's interfaces have changed, and no source is heard any more");
     }
     ucx_reader_watch(ucx);

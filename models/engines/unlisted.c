@@ -38,7 +38,8 @@ static bool has_role(const char *roles, const char *role)
 static enum wf_status refuse(const struct wf_engine *engine, enum wf_excluded_by by,
                              const struct wf_param *param, bool quantised, struct wf_error *error)
 {
-    int module = (int)(strrchr(param->name, '.') - param->name);
+    const char *dot = strrchr(param->name, '.');
+    int module = (int)(dot ? (size_t)(dot - param->name) : strlen(param->name));
     const char *reads = by == WF_EXCLUDED_BY_PATTERN ? "names and patterns"
                         : by == WF_EXCLUDED_BY_NAME  ? "whole names"
                                                      : "words";
