@@ -182,23 +182,39 @@ void wf_recipe_sizes(const struct wf_guess *guess, const struct wf_stages *stage
 
 /* --- pipelines ------------------------------------------------------------------------------- */
 
-/* Layers of each chunk of each stage. */
+/* Layers of each chunk of each stage, and where the final norm stands. */
 struct split {
     uint32_t stages, chunks;
     uint32_t layers[WF_DETECT_WORLD_MAX][WF_CHUNKS_MAX],
         further[WF_DETECT_WORLD_MAX][WF_CHUNKS_MAX];
+    bool norm[WF_DETECT_WORLD_MAX][WF_CHUNKS_MAX];
 };
+
+static const char *behind_top(const char *text)
+{
+    static const char top[] = "{top}";
+    return text + (strncmp(text, top, sizeof top - 1) == 0 ? sizeof top - 1 : 0);
+}
 
 /* The engine's prefix of a stack up to the member's number: "mtp.layers.". */
 static const char *prefix_of(const struct wf_engine *engine, const char *stack, char out[64])
 {
-    static const char top[] = "{top}";
     for (size_t i = 0; i < engine->stack_count; i++) {
-        const char *text = engine->stacks[i].prefix;
         if (strcmp(engine->stacks[i].stack, stack) == 0) {
-            text += strncmp(text, top, sizeof top - 1) == 0 ? sizeof top - 1 : 0;
+            const char *text = behind_top(engine->stacks[i].prefix);
             snprintf(out, 64, "%.*s", (int)strcspn(text, "{"), text);
             return out;
+        }
+    }
+    return NULL;
+}
+
+/* The final norm's name, of engines that can be told where it stands; or NULL. */
+static const char *norm_of(const struct wf_engine *engine)
+{
+    for (size_t i = 0; i < engine->row_count && wf_guess_engine_knows(engine, "final_norm"); i++) {
+        if (strcmp(engine->rows[i].parts, "final_norm") == 0) {
+            return behind_top(engine->rows[i].name);
         }
     }
     return NULL;
@@ -208,7 +224,7 @@ static void read_split(const struct wf_guess *guess, const struct wf_stages *sta
                        const struct wf_dump_rank *dumps, uint64_t pattern, struct split *split)
 {
     char room[64];
-    const char *mtp = prefix_of(guess->engine, "mtp", room);
+    const char *mtp = prefix_of(guess->engine, "mtp", room), *norm = norm_of(guess->engine);
     split->stages = stages->stages;
     split->chunks = 1;
     for (uint32_t s = 0; s < stages->stages; s++) {
@@ -231,6 +247,7 @@ static void read_split(const struct wf_guess *guess, const struct wf_stages *sta
                 split->further[s][chunk]++; /* names of one member stand together */
                 last = number;
             }
+            split->norm[s][chunk] |= norm != NULL && strstr(dump->tensors[i].name, norm) != NULL;
         }
     }
 }
@@ -241,13 +258,15 @@ static bool splits_so(const struct wf_guess *guess, const struct split *split)
     struct wf_chunk chunks[WF_CHUNKS_MAX];
     const struct wf_model *model = wf_guess_model(guess, &recipe, NULL);
     bool good = model != NULL && recipe.pp == split->stages;
+    bool normed = wf_guess_engine_knows(guess->engine, "final_norm");
     for (uint32_t s = 0; s < split->stages && good; s++) {
         uint32_t count = 0;
         good = guess->engine->chunks(model, &recipe, s, chunks, &count, NULL) == WF_OK &&
                count == split->chunks;
         for (uint32_t c = 0; c < count && good; c++) {
             good = chunks[c].layer_count == split->layers[s][c] &&
-                   chunks[c].mtp_count == split->further[s][c];
+                   chunks[c].mtp_count == split->further[s][c] &&
+                   (!normed || chunks[c].final_norm == split->norm[s][c]);
         }
     }
     return good;
@@ -316,10 +335,12 @@ static bool find_pipeline(struct wf_guess *guess, const struct wf_stages *stages
         snprintf(ways[count++], sizeof ways[0], ",partition=%s", text);
     }
     bool order = megatron && stages->stages > 1 && stages->outer > 1;
-    for (uint32_t w = 0; w < count; w++) {
-        snprintf(guess->pipeline, sizeof guess->pipeline, "pp=%" PRIu32 "%s%s%.*s", split->stages,
+    /* Where the head stands without a layer, the norm may be with either. */
+    uint32_t norms = megatron && split->layers[last][split->chunks - 1] == 0 ? 2 : 1;
+    for (uint32_t w = 0; w < count * norms; w++) {
+        snprintf(guess->pipeline, sizeof guess->pipeline, "pp=%" PRIu32 "%s%s%.*s%s", split->stages,
                  order ? ",order=tp-cp-ep-pp-dp" : "", said("vpp", split->chunks, 1).text,
-                 (int)sizeof ways[0] - 1, ways[w]);
+                 (int)sizeof ways[0] - 1, ways[w / norms], w % norms ? ",final_norm=layer" : "");
         if (splits_so(guess, split)) {
             return true;
         }
