@@ -212,30 +212,45 @@ static bool solve_line(const struct attempt *a, size_t s, uint32_t slot, uint32_
 
 /* --- all parts ------------------------------------------------------------------------------- */
 
-/* Solved sizes may not go with the trial values of the others (2 query heads, 16 KV heads): smaller
- * ones then. */
-static bool look(struct attempt *a)
+/* Halves the larger ones of these sizes until they are seen. */
+static bool look_lower(struct attempt *a, uint64_t sizes)
 {
-    wf_seen_fini(&a->now);
     struct wf_guess *guess = a->guess;
-    if (wf_guess_seen(guess, a->ranks, &a->now)) {
-        return true;
-    }
-    uint64_t largest = 0, yield = a->open | a->solver->loose;
+    uint64_t largest = 0;
     for (size_t s = 0; s < guess->family->size_count; s++) {
-        bool open = yield >> s & 1;
-        largest = open && guess->value[s] > largest ? guess->value[s] : largest;
+        bool one = sizes >> s & 1;
+        largest = one && guess->value[s] > largest ? guess->value[s] : largest;
     }
     for (uint64_t value = largest / 2; value > 0; value /= 2) {
         for (size_t s = 0; s < guess->family->size_count; s++) {
-            bool open = (yield >> s & 1) && s != a->solver->experts && guess->value[s] > value;
-            guess->value[s] = open ? value : guess->value[s];
+            bool one = (sizes >> s & 1) && s != a->solver->experts && guess->value[s] > value;
+            guess->value[s] = one ? value : guess->value[s];
         }
         if (wf_guess_seen(guess, a->ranks, &a->now)) {
             return true;
         }
     }
     return false;
+}
+
+/* Solved sizes may not go with the trial values of the others (2 query heads, 16 KV heads): smaller
+ * ones then, of all; or of one, where others must stay whole blocks of fp8. */
+static bool look(struct attempt *a)
+{
+    wf_seen_fini(&a->now);
+    if (wf_guess_seen(a->guess, a->ranks, &a->now)) {
+        return true;
+    }
+    const struct wf_guess before = *a->guess;
+    uint64_t yield = a->open | a->solver->loose;
+    bool good = look_lower(a, yield);
+    for (size_t s = 0; s < before.family->size_count && before.quant != NULL && !good; s++) {
+        if (yield >> s & 1) {
+            *a->guess = before;
+            good = look_lower(a, UINT64_C(1) << s);
+        }
+    }
+    return good;
 }
 
 static void say_left(const struct attempt *a, uint32_t slot, uint32_t part)
