@@ -36,7 +36,7 @@ static const struct row megatron[] = {
     {"megatron-bridge-qwen3next-tp1", DETECT_RIGHT},
     {"megatron-bridge-qwen3next-tp2-ep2-etp1", DETECT_AMBIGUOUS},
     {"megatron-dsv3-mtp1-tp1", DETECT_AMBIGUOUS},
-    {"megatron-dsv3-pp2-layout-norm", DETECT_NOTHING}, /* no answer says final_norm */
+    {"megatron-dsv3-pp2-layout-norm", DETECT_AMBIGUOUS},
     {"megatron-dsv3-tp1", DETECT_AMBIGUOUS},
     {"megatron-dsv3-tp2-ep2-etp1", DETECT_AMBIGUOUS},
     {"megatron-glm4moe-mtp1-pp2", DETECT_RIGHT},
@@ -99,7 +99,7 @@ static const struct row sglang[] = {
     {"sglang-qwen3-tp2-moedense1", DETECT_AMBIGUOUS},
     {"sglang-qwen3-tp2", DETECT_AMBIGUOUS},
     {"sglang-qwen3-tp2pp2-tied", DETECT_AMBIGUOUS},
-    {"sglang-qwen35-fp8block-tp2", DETECT_NOTHING},
+    {"sglang-qwen35-fp8block-tp2", DETECT_RIGHT},
     {"sglang-qwen35-tp2", DETECT_RIGHT},
     {"sglang-qwen35moe-tp2", DETECT_AMBIGUOUS},
     {"sglang-qwen3moe-fp8block-tp2", DETECT_AMBIGUOUS},
@@ -113,8 +113,8 @@ static const struct row sglang[] = {
     {"sglang-qwen3moe-tp2ep2-eplb-r2", DETECT_AMBIGUOUS},
     {"sglang-qwen3moe-tp4", DETECT_AMBIGUOUS},
     {"sglang-qwen3moe-tp4ep4", DETECT_AMBIGUOUS},
-    {"sglang-qwen3next-fused-ep2-r2", DETECT_NOTHING},
-    {"sglang-qwen3next-fused-tp4ep2", DETECT_NOTHING},
+    {"sglang-qwen3next-fused-ep2-r2", DETECT_AMBIGUOUS},
+    {"sglang-qwen3next-fused-tp4ep2", DETECT_AMBIGUOUS},
     {"sglang-qwen3next-tp2", DETECT_AMBIGUOUS},
     {"sglang-qwen3vlmoe-tp4", DETECT_AMBIGUOUS},
 };

@@ -64,9 +64,10 @@ bool wf_guess_engine_knows(const struct wf_engine *engine, const char *key)
     return false;
 }
 
+static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
+
 static bool is_word(const char *text, const char *at, size_t len)
 {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
     return (at == text || strchr(letters, at[-1]) == NULL) && strspn(at, letters) == len;
 }
 
@@ -115,6 +116,42 @@ uint64_t wf_guess_counts(const struct wf_family *family)
 bool wf_guess_is_count(const struct wf_guess *guess, size_t size)
 {
     return guess->counts >> size & 1;
+}
+
+/* The size on either side of the " == " at `mark`; WF_NONE: no size, or one that no config says. */
+static uint32_t compared(const struct wf_family *family, const char *text, const char *mark,
+                         bool behind)
+{
+    static const char equals[] = " == ";
+    const char *at = behind ? mark + sizeof equals - 1 : mark;
+    char name[KEY_ROOM];
+    while (!behind && at > text && strchr(letters, at[-1]) != NULL) {
+        at--;
+    }
+    snprintf(name, sizeof name, "%.*s", (int)strspn(at, letters), at);
+    uint32_t size = wf_guess_size(family, name);
+    return size != WF_NONE && wf_guess_can_say(&family->sizes[size]) ? size : WF_NONE;
+}
+
+bool wf_guess_find_tie(const struct wf_guess *guess, struct wf_guess_tie *tie_out)
+{
+    const struct wf_family *family = guess->family;
+    for (size_t e = 0; e < family->engine_count; e++) {
+        const struct wf_family_engine *own = &family->engines[e];
+        bool same = strcmp(own->engine, guess->engine->name) == 0;
+        for (size_t r = 0; r < own->row_count && same; r++) {
+            const char *text = own->rows[r].when, *at = text;
+            for (; at != NULL && (at = strstr(at, " == ")) != NULL; at++) {
+                uint32_t a = compared(family, text, at, false),
+                         b = compared(family, text, at, true);
+                if (a != WF_NONE && b != WF_NONE) {
+                    *tie_out = (struct wf_guess_tie){.size = a, .as = b};
+                    return true;
+                }
+            }
+        }
+    }
+    return false;
 }
 
 uint64_t wf_guess_start(const struct wf_family *family, size_t size, uint64_t ranks)
@@ -225,8 +262,10 @@ static struct json_object *config_of(const struct wf_guess *guess)
     for (size_t i = 0; i < family->size_count; i++) {
         if (guess->state[i] != WF_GUESS_ABSENT && wf_guess_can_say(&family->sizes[i])) {
             bool null = guess->state[i] == WF_GUESS_NULL;
+            bool tied = guess->tie.on && guess->tie.size == i;
+            uint64_t value = guess->value[tied ? guess->tie.as : i];
             put_key(root, text, family->sizes[i].key,
-                    null ? NULL : value_of(&family->sizes[i], guess->value[i]));
+                    null ? NULL : value_of(&family->sizes[i], value));
         }
     }
     if (guess->list != NULL) {

@@ -102,6 +102,12 @@ struct wf_guess_list {
     bool of[WF_LAYERS_MAX];
 };
 
+/* Two sizes that some row of the engine's holds for where they are equal. */
+struct wf_guess_tie {
+    bool on; /* they are: the config says `size` as `as` */
+    uint32_t size, as;
+};
+
 /* What all trials share: the work that is allowed yet, and the model of the last one. */
 struct wf_trials {
     uint64_t work;          /* tensors that trial layouts may have yet */
@@ -116,6 +122,7 @@ struct wf_guess {
     enum wf_dtype dtype, config_dtype;  /* of the SPEC, of the config */
     const struct wf_guess_quant *quant; /* NULL: none; borrows */
     const struct wf_guess_list *list;   /* NULL: none; borrows */
+    struct wf_guess_tie tie;
     char words[WF_GUESS_WORDS], sizes[WF_GUESS_WORDS], pipeline[WF_GUESS_PIPELINE];
     enum wf_guess_state state[WF_FAMILY_SIZES_MAX];
     uint64_t value[WF_FAMILY_SIZES_MAX];
@@ -135,6 +142,8 @@ uint64_t wf_guess_counts(const struct wf_family *family);
 bool wf_guess_is_count(const struct wf_guess *guess, size_t size);
 /* Index of a size, or WF_NONE. */
 uint32_t wf_guess_size(const struct wf_family *family, const char *name);
+/* The sizes that the family's rows in the guess's engine compare; false: none. It is not on. */
+bool wf_guess_find_tie(const struct wf_guess *guess, struct wf_guess_tie *tie_out);
 bool wf_guess_has_role(const struct wf_family *family, const char *role);
 bool wf_guess_engine_knows(const struct wf_engine *engine, const char *key);
 /* The config as JSON; the caller frees it. NULL without memory. */

@@ -34,6 +34,7 @@ struct wf_solver {
     uint64_t movers;         /* sizes that something follows */
     uint64_t loose;          /* sizes that nothing does, but which others must go with */
     uint32_t experts;        /* index of E, or WF_NONE */
+    struct wf_guess_tie tie;
     uint64_t seeds[WF_FAMILY_SIZES_MAX]; /* of the last solution; 0: none yet */
 };
 
@@ -53,7 +54,9 @@ struct attempt {
 static bool is_open(const struct wf_guess *guess, size_t s)
 {
     const struct wf_family_size *size = &guess->family->sizes[s];
-    return guess->state[s] == WF_GUESS_NUMBER && wf_guess_can_say(size) && !wf_guess_is_flag(size);
+    bool tied = guess->tie.on && guess->tie.size == s;
+    return guess->state[s] == WF_GUESS_NUMBER && wf_guess_can_say(size) &&
+           !wf_guess_is_flag(size) && !tied;
 }
 
 /* What is seen at three values of a size. */
@@ -110,15 +113,35 @@ static void probe(struct wf_solver *solver, const struct wf_guess *guess, const 
     }
 }
 
-struct wf_solver *wf_solver_new(const struct wf_guess *guess, const struct wf_seen *dump)
+/* Two sizes begin equal; whether names are the dump's only as long as they are. */
+static struct wf_guess_tie find_tie(const struct wf_guess *guess, const struct wf_seen *dump)
+{
+    struct wf_guess_tie tie = {0};
+    struct wf_seen seen;
+    if (wf_guess_find_tie(guess, &tie) && is_open(guess, tie.size) && is_open(guess, tie.as)) {
+        struct wf_guess trial = *guess;
+        trial.value[tie.size] = 2 * trial.value[tie.as];
+        if (wf_guess_seen(&trial, &wf_guess_one_rank, &seen)) {
+            tie.on = wf_seen_misfits(&seen, dump) > 0;
+            wf_seen_fini(&seen);
+        }
+    }
+    return tie;
+}
+
+struct wf_solver *wf_solver_new(const struct wf_guess *begin, const struct wf_seen *dump)
 {
     struct wf_solver *solver = calloc(1, sizeof *solver);
+    struct wf_guess tied = *begin;
+    const struct wf_guess *guess = &tied;
     struct wf_seen now;
+    tied.tie = find_tie(begin, dump);
     if (solver == NULL || !wf_guess_seen(guess, &wf_guess_one_rank, &now)) {
         free(solver);
         return NULL;
     }
     solver->dump = dump;
+    solver->tie = guess->tie;
     solver->experts = wf_guess_size(guess->family, "E");
     solver->follows = calloc(dump->count + 1, sizeof *solver->follows);
     uint32_t layers = wf_guess_size(guess->family, "L");
@@ -298,6 +321,20 @@ static uint32_t count_left(const struct attempt *a)
     return left;
 }
 
+/* How many slots a part says that follows the number of experts alone: in proportion (`even`), or
+ * on a line where each rank has one more for something else (a shared expert). 0: not whole. */
+static uint64_t count_slots(const struct attempt *a, uint32_t slot, uint32_t part, bool even)
+{
+    const struct wf_seen_slot *want = &a->solver->dump->slots[slot];
+    uint64_t from = a->guess->value[a->solver->experts];
+    uint64_t now = wf_seen_find(&a->now, want->pattern)->parts[part];
+    uint64_t then = even ? 2 * now : part_at(a, a->solver->experts, 2 * from, slot, part);
+    __int128 rise = (__int128)then - now, more = ((__int128)want->parts[part] - now) * from;
+    bool whole = then != UINT64_MAX && rise > 0 && more % rise == 0;
+    __int128 value = whole ? from + more / rise : 0;
+    return value > 0 && value <= INT32_MAX ? (uint64_t)value : 0;
+}
+
 /* Experts, from all parts that follow their number alone; the router has as many rows as there are
  * experts, and slots may be more. False: fewer slots than experts. */
 static bool solve_experts(struct attempt *a, bool *progress)
@@ -305,23 +342,22 @@ static bool solve_experts(struct attempt *a, bool *progress)
     const struct wf_solver *solver = a->solver;
     uint64_t bit = UINT64_C(1) << solver->experts, least = UINT64_MAX, most = 0;
     for (uint32_t i = 0; i < solver->dump->count; i++) {
-        const struct wf_seen_slot *want = &solver->dump->slots[i];
-        const struct wf_seen_slot *now = wf_seen_find(&a->now, want->pattern);
-        for (uint32_t p = 0; p < WF_SEEN_PARTS && now != NULL; p++) {
-            if (solver->follows[i].any[p] != bit || solver->follows[i].alone[p] != bit) {
+        bool there = wf_seen_find(&a->now, solver->dump->slots[i].pattern) != NULL;
+        for (uint32_t p = 0; p < WF_SEEN_PARTS && there; p++) {
+            bool even = solver->follows[i].alone[p] == bit;
+            if (solver->follows[i].any[p] != bit || (!even && !solver->tie.on)) {
                 continue;
             }
-            uint64_t value = a->guess->value[solver->experts] * want->parts[p];
-            if (now->parts[p] == 0 || value % now->parts[p] != 0) {
+            uint64_t value = count_slots(a, i, p, even);
+            if (value == 0) {
                 return false;
             }
-            value /= now->parts[p];
             least = value < least ? value : least;
             most = value > most ? value : most;
         }
     }
     if (most == 0) {
-        return least == UINT64_MAX;
+        return true;
     }
     a->open &= ~bit;
     a->experts = least;
@@ -523,6 +559,7 @@ bool wf_solver_run(struct wf_solver *solver, struct wf_guess *guess,
     *left_out = (struct wf_left){UINT32_MAX - 1, "its sizes do not come out whole"};
     struct attempt a = {.solver = solver, .guess = guess, .ranks = ranks, .left = left_out};
     uint64_t total = 0;
+    guess->tie = solver->tie;
     for (uint32_t i = 0; i < ranks->count; i++) {
         total += ranks->at[i].weight;
     }
@@ -538,6 +575,10 @@ bool wf_solver_run(struct wf_solver *solver, struct wf_guess *guess,
     wf_seen_fini(&a.now);
     if (good && solver->experts != WF_NONE && a.experts > 0) {
         guess->value[solver->experts] = a.experts;
+    }
+    if (guess->tie.on) {
+        guess->value[guess->tie.size] = guess->value[guess->tie.as];
+        guess->shows[guess->tie.size] = guess->shows[guess->tie.as];
     }
     for (size_t s = 0; s < guess->family->size_count && good; s++) {
         solver->seeds[s] = solver->movers >> s & 1 ? guess->value[s] : 0;
