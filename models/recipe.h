@@ -24,8 +24,9 @@
  *   vllm and sglang
  *             quant: whether the engine holds matrices as fp8 codes and scales: config (or absent),
  *             as the config says; none; or the rule by which they are made (models/quant.h), one
- *             for the whole job, with blocks of 128 x 128: deepseek, vllm, ...; where the config
- *             has fp8 and no group names one it is deepseek
+ *             for the whole job: deepseek, vllm, ... with scales of blocks of 128 x 128,
+ *             channel_div and channel_mul with one for each row; where the config has fp8 and no
+ *             group names one it is deepseek, or channel_div
  *   vllm      tp, pp, dp; ep: 1, or all of dp x tp with expert parallelism; engines: that many
  *             alike, ranks one engine after the other; eplb, redundant: slots beyond the experts;
  *             strategy: linear or round_robin, of experts; stage: load, or post for what the hooks

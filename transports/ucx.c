@@ -256,11 +256,15 @@ static enum wf_status set_defaults(struct ucx *ucx, ucp_config_t *config, const 
     return status;
 }
 
-/* True: whoever configured this left the choice of network devices to us. */
+/* True: whoever configured this left the choice of network devices to us. UCX has read its
+ * ucx.conf, too. */
 static bool chooses_devices(const struct ucx *ucx, const struct wf_transport_ucx_options *options)
 {
-    bool named = getenv("UCX_NET_DEVICES") != NULL ||
+    char *read = list_upper_options(&ucx->library, ucx->recipe.config);
+    bool named = read == NULL || strstr(read, "UCX_NET_DEVICES=all\n") == NULL ||
+                 getenv("UCX_NET_DEVICES") != NULL ||
                  (options->interfaces != NULL && options->interfaces[0] != '\0');
+    free(read);
     for (uint32_t i = 0; i < options->option_count; i++) {
         named |= strcmp(plain_name(options->options[i].name), "NET_DEVICES") == 0;
     }

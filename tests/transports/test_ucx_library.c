@@ -118,3 +118,24 @@ Test(ucx_library, an_interface_that_went_away_does_not_matter)
     wf_jobs_free(env.jobs);
     wf_loop_free(loop);
 }
+
+/* With what UCX would choose by itself there is TCP over the loopback interface. */
+Test(ucx_library, devices_that_its_own_file_names_are_kept)
+{
+    const struct wf_transport_ucx_option tcp = {"TLS", "tcp"};
+    const struct wf_transport_ucx_options options = {.options = &tcp, .option_count = 1};
+    char said[2000] = "", folder[] = "/tmp/weft-ucx-XXXXXX", path[64];
+    struct wf_error error = {.text = ""};
+    cr_assert_not_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/ucx.conf", folder);
+    FILE *file = fopen(path, "w");
+    cr_assert_not_null(file);
+    fputs("UCX_NET_DEVICES=weft_none\n", file);
+    fclose(file);
+    setenv("UCX_CONFIG_DIR", folder, 1); /* read as UCX is loaded */
+    enum wf_status status = try_new(&options, said, &error);
+    unlink(path);
+    rmdir(folder);
+    cr_assert_eq(status, WF_UNSUPPORTED, "%s", said);
+    cr_assert_not_null(strstr(error.text, "finds nothing to use"), "%s", error.text);
+}

@@ -5,7 +5,7 @@
  * cannot be compared or is refused is listed.
  *
  * Two values of different dtypes are compared in the narrower one, into which the other is cast:
- * that is what a receiver holds. Codes of block fp8 beside plain values are multiplied by their
+ * that is what a receiver holds. Codes of fp8 beside plain values are multiplied by their
  * scales and may be off by half a step of the code. Where one side stores a value minus 1, half a
  * place of that is allowed. docs/compare.md says it for users.
  */

@@ -50,7 +50,7 @@ struct wf_side_param {
     uint64_t elements, held; /* held: how many of them some rank has */
     enum wf_dtype dtype;     /* in the files; NONE: no source, or a type this build does not know */
     uint32_t first_source, source_count;
-    uint32_t scales;        /* codes of block fp8: the parameter of their scales, or WF_NONE */
+    uint32_t scales;        /* codes of fp8: the parameter of their scales, or WF_NONE */
     uint32_t in_model;      /* index in the model or WF_NONE */
     uint32_t layer, expert; /* as the name says, or WF_NONE */
     bool planned;           /* the layouts have a place for it */

@@ -56,7 +56,7 @@ struct wf_checkpoint_entry {
     uint32_t codes;
 };
 
-/* Fp8 codes of a matrix and their scales, in blocks of 128 x 128. */
+/* Fp8 codes of a matrix and their scales, of blocks or of rows. */
 struct wf_checkpoint_codes {
     struct wf_checkpoint_entry codes, scales;
     uint64_t columns; /* of the matrix */
