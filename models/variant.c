@@ -83,12 +83,13 @@ static enum wf_status judge(const struct wf_model *config, const struct wish *wi
     if (other && said) {
         return wf_error_set(error, WF_UNSUPPORTED,
                             "%s: quant=%s: the config has weights that are quantised in another "
-                            "way than fp8 blocks: they go as they are and are not requantised; "
-                            "leave quant out",
+                            "way than fp8 with scales of blocks or rows: they go as they are and "
+                            "are not requantised; leave quant out",
                             wish->rule ? wish->by : wish->plain_by, wf_quant_name(wish->rule));
     }
     *needed_out = fp8 ? wish->plain_by != NULL : wish->rule != WF_QUANT_NONE;
-    const char *size = wf_quant_is_by_row(wish->rule) ? "fp8_rows" : "fp8";
+    bool by_row = wf_quant_is_by_row(wish->rule) || wf_model_size(config, "fp8_rows") != 0;
+    const char *size = by_row ? "fp8_rows" : "fp8";
     if (*needed_out && wf_family_find_size(config->family, size, strlen(size)) == WF_NONE) {
         return wf_error_set(error, WF_UNSUPPORTED,
                             "%s: quant=%s: the family %s has no rows for scales of fp8: no engine "

@@ -132,10 +132,10 @@ static enum wf_status check_stage_experts(const struct wf_model *model,
         }
     }
     return wf_error_set(error, WF_UNSUPPORTED,
-                        "pipeline stage %" PRIu32 " has layers %" PRIu32 " to %" PRIu32
-                        ", none of them with experts, and vLLM's class refuses such a stage; use "
-                        "fewer stages, or partition= (VLLM_PP_LAYER_PARTITION)",
-                        pp, chunk->first_layer, chunk->first_layer + chunk->layer_count - 1);
+                        "pipeline stage %" PRIu32 " has %" PRIu32 " layers from layer %" PRIu32
+                        " on, none of them with experts, and vLLM's class refuses such a stage; "
+                        "use fewer stages, or partition= (VLLM_PP_LAYER_PARTITION)",
+                        pp, chunk->layer_count, chunk->first_layer);
 }
 
 static enum wf_status chunks(const struct wf_model *model, const struct wf_recipe *recipe,
