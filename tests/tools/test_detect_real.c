@@ -79,7 +79,7 @@ static const struct row sglang[] = {
     {"sglang-gemma2-tp4-odd", DETECT_AMBIGUOUS},
     {"sglang-gemma3-tp2-tied", DETECT_AMBIGUOUS},
     {"sglang-gemma3-tower-data", DETECT_RIGHT},
-    {"sglang-glm4moe-ep2-r2unheeded", DETECT_AMBIGUOUS},
+    {"sglang-glm4moe-tp4ep2-r2unheeded", DETECT_AMBIGUOUS},
     {"sglang-glm4moe-tp2", DETECT_AMBIGUOUS},
     {"sglang-glm4moelite-tp2", DETECT_AMBIGUOUS},
     {"sglang-gptoss-bf16-tp2", DETECT_AMBIGUOUS},
