@@ -30,7 +30,7 @@ static const struct wf_family_row rows[] = {
     WF_ROWS_LINEAR("qkv", "attention.query_key_value", "(nq+2*nk)*d", "H", BOTH, "1", NULL),
     WF_ROW("q_norm", "attention.query_layernorm.weight", "d", BOTH, "qk_norm", NULL),
     WF_ROW("k_norm", "attention.key_layernorm.weight", "d", BOTH, "qk_norm", NULL),
-    WF_ROWS_LINEAR("o", "attention.dense", "H", "nq*d", BOTH, "1", "nq"),
+    WF_ROWS_LINEAR_IN("o", "attention.dense", "H", "nq*d", BOTH, "1", "nq"),
     WF_ROWS_BAILING(BOTH),
     WF_ROWS_FURTHER("final_layernorm.weight"),
     WF_ROW_FINAL_NORM("model."),

@@ -49,7 +49,7 @@ static const struct wf_family_row rows[] = {
     WF_ROW("q_norm", "attention.query_layernorm.weight", "d", BOTH, "qk_norm && !mla", NULL),
     WF_ROW("k_norm", "attention.key_layernorm.weight", "d", BOTH, "qk_norm && !mla", NULL),
     WF_ROWS_MLA("attention.", BOTH, "mla"),
-    WF_ROWS_LINEAR("o", "attention.dense", "H", "nq*(mla ? dv : d)", BOTH, "1", "nq"),
+    WF_ROWS_LINEAR_IN("o", "attention.dense", "H", "nq*(mla ? dv : d)", BOTH, "1", "nq"),
     WF_ROWS_BAILING(BOTH),
     WF_ROWS_FURTHER("final_layernorm.weight"),
     WF_ROW_FINAL_NORM("model."),

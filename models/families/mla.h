@@ -21,7 +21,7 @@
 #define WF_BOTH "layer mtp"
 #define WF_ROWS_DEEPSEEK(M, HEAD)                                                                 \
     WF_ROW_EMBEDDING(M), WF_ROW_INPUT_NORM(WF_BOTH), WF_ROWS_MLA("self_attn.", WF_BOTH, "1"),     \
-        WF_ROWS_LINEAR("o", "self_attn.o_proj", "H", "nq*dv", WF_BOTH, "1", "nq"),                \
+        WF_ROWS_LINEAR_IN("o", "self_attn.o_proj", "H", "nq*dv", WF_BOTH, "1", "nq"),             \
         WF_ROWS_LINEAR("indexer_q_b", "self_attn.indexer.wq_b", "ih*id", "qr", WF_BOTH, "ih > 0", \
                        NULL),                                                                     \
         WF_ROWS_LINEAR("indexer_k", "self_attn.indexer.wk", "id", "H", WF_BOTH, "ih > 0", NULL),  \

@@ -114,90 +114,101 @@
 
 /* A linear of a checkpoint that may be quantised, unless the config excludes the module; `when` is
  * "1" for always.
- *   block fp8 [DeepSeek-V3: inference/kernel.py]  e4m3, and one f32 scale for bn x bk elements
- *   fp8 by row [vLLM:
- * layers/quantization/compressed_tensors/schemes/compressed_tensors_w8a8_fp8.py] e4m3, and a scale
- * for each row, in f32 in engines int4 [vLLM:
- * layers/quantization/compressed_tensors/schemes/compressed_tensors_wNa16.py]  eight numbers of a
- * row in an i32, a scale of the model's dtype for each pack_group of them, and the shape before it
- * was packed nvfp4 [vLLM: layers/quantization/modelopt.py, ModelOptNvFp4LinearMethod]  two numbers
- * in a byte, an e4m3 scale for 16 of them, one f32 scale of those, and the input's Rows that most
- * models have not begin with a size that is 0: they cost nothing then. */
+ *   block fp8 [DeepSeek-V3: inference/kernel.py]
+ *     e4m3, and one f32 scale for bn x bk elements
+ *   fp8 by row [vLLM: layers/quantization/compressed_tensors/schemes/
+ *   compressed_tensors_w8a8_fp8.py]
+ *     e4m3, and one scale for each row, in f32 in engines
+ *   int4 [vLLM: layers/quantization/compressed_tensors/schemes/compressed_tensors_wNa16.py]
+ *     eight numbers of a row in an i32, a scale of the model's dtype for each pack_group of them,
+ *     and the shape before it was packed
+ *   nvfp4 [vLLM: layers/quantization/modelopt.py, ModelOptNvFp4LinearMethod]
+ *     two numbers in a byte, an e4m3 scale for 16 of them, one f32 scale of those, and the input's
+ *
+ * Rows that most models have not begin with a size that is 0: they cost nothing then.
+ */
 #define WF_WHEN_PACKED(format, when) format " && (" when ") && !excluded"
-#define WF_ROWS_LINEAR(role, module, rows, columns, W, when, unit)   \
-    {role,                                                           \
-     WF_LAYERS module ".weight",                                     \
-     rows "," columns,                                               \
-     W,                                                              \
-     "(" when ") && !((int4 || nvfp4) && !excluded)",                \
-     unit,                                                           \
-     "f8_e4m3: (fp8 || fp8_rows) && !excluded"},                     \
-        {role "_rows",                                               \
-         WF_LAYERS module ".weight_scale",                           \
-         rows ",1",                                                  \
-         W,                                                          \
-         WF_WHEN_PACKED("fp8_rows", when),                           \
-         unit,                                                       \
-         "f32"},                                                     \
-        {role "_scale",                                              \
-         WF_LAYERS module ".weight_scale_inv",                       \
-         "(" rows ")^bn,(" columns ")^bk",                           \
-         W,                                                          \
-         WF_WHEN_PACKED("fp8", when),                                \
-         NULL,                                                       \
-         "f32"},                                                     \
-        {role "_int4",                                               \
-         WF_LAYERS module ".weight_packed",                          \
-         rows ",(" columns ")/8",                                    \
-         W,                                                          \
-         WF_WHEN_PACKED("int4", when),                               \
-         unit,                                                       \
-         "i32"},                                                     \
-        {role "_int4_scale",                                         \
-         WF_LAYERS module ".weight_scale",                           \
-         rows ",(" columns ")/pack_group",                           \
-         W,                                                          \
-         WF_WHEN_PACKED("int4", when),                               \
-         unit,                                                       \
-         NULL},                                                      \
-        {role "_int4_shape",                                         \
-         WF_LAYERS module ".weight_shape",                           \
-         "2",                                                        \
-         W,                                                          \
-         WF_WHEN_PACKED("int4", when),                               \
-         NULL,                                                       \
-         "i32"},                                                     \
-        {role "_nvfp4",                                              \
-         WF_LAYERS module ".weight",                                 \
-         rows ",(" columns ")/2",                                    \
-         W,                                                          \
-         WF_WHEN_PACKED("nvfp4", when),                              \
-         unit,                                                       \
-         "u8"},                                                      \
-        {role "_nvfp4_scale",                                        \
-         WF_LAYERS module ".weight_scale",                           \
-         rows ",(" columns ")/16",                                   \
-         W,                                                          \
-         WF_WHEN_PACKED("nvfp4", when),                              \
-         unit,                                                       \
-         "f8_e4m3"},                                                 \
-        {role "_nvfp4_scale2",                                       \
-         WF_LAYERS module ".weight_scale_2",                         \
-         "",                                                         \
-         W,                                                          \
-         WF_WHEN_PACKED("nvfp4", when),                              \
-         NULL,                                                       \
-         "f32"},                                                     \
-    {                                                                \
-        role "_nvfp4_input", WF_LAYERS module ".input_scale", "", W, \
-            WF_WHEN_PACKED("nvfp4", when), NULL, "f32"               \
+#define WF_ROWS_LINEAR_OF(role, module, rows, columns, W, when, unit, row_unit) \
+    {role,                                                                      \
+     WF_LAYERS module ".weight",                                                \
+     rows "," columns,                                                          \
+     W,                                                                         \
+     "(" when ") && !((int4 || nvfp4) && !excluded)",                           \
+     unit,                                                                      \
+     "f8_e4m3: (fp8 || fp8_rows) && !excluded"},                                \
+        {role "_rows",                                                          \
+         WF_LAYERS module ".weight_scale",                                      \
+         rows ",1",                                                             \
+         W,                                                                     \
+         WF_WHEN_PACKED("fp8_rows", when),                                      \
+         row_unit,                                                              \
+         "f32"},                                                                \
+        {role "_scale",                                                         \
+         WF_LAYERS module ".weight_scale_inv",                                  \
+         "(" rows ")^bn,(" columns ")^bk",                                      \
+         W,                                                                     \
+         WF_WHEN_PACKED("fp8", when),                                           \
+         NULL,                                                                  \
+         "f32"},                                                                \
+        {role "_int4",                                                          \
+         WF_LAYERS module ".weight_packed",                                     \
+         rows ",(" columns ")/8",                                               \
+         W,                                                                     \
+         WF_WHEN_PACKED("int4", when),                                          \
+         unit,                                                                  \
+         "i32"},                                                                \
+        {role "_int4_scale",                                                    \
+         WF_LAYERS module ".weight_scale",                                      \
+         rows ",(" columns ")/pack_group",                                      \
+         W,                                                                     \
+         WF_WHEN_PACKED("int4", when),                                          \
+         unit,                                                                  \
+         NULL},                                                                 \
+        {role "_int4_shape",                                                    \
+         WF_LAYERS module ".weight_shape",                                      \
+         "2",                                                                   \
+         W,                                                                     \
+         WF_WHEN_PACKED("int4", when),                                          \
+         NULL,                                                                  \
+         "i32"},                                                                \
+        {role "_nvfp4",                                                         \
+         WF_LAYERS module ".weight",                                            \
+         rows ",(" columns ")/2",                                               \
+         W,                                                                     \
+         WF_WHEN_PACKED("nvfp4", when),                                         \
+         unit,                                                                  \
+         "u8"},                                                                 \
+        {role "_nvfp4_scale",                                                   \
+         WF_LAYERS module ".weight_scale",                                      \
+         rows ",(" columns ")/16",                                              \
+         W,                                                                     \
+         WF_WHEN_PACKED("nvfp4", when),                                         \
+         unit,                                                                  \
+         "f8_e4m3"},                                                            \
+        {role "_nvfp4_scale2",                                                  \
+         WF_LAYERS module ".weight_scale_2",                                    \
+         "",                                                                    \
+         W,                                                                     \
+         WF_WHEN_PACKED("nvfp4", when),                                         \
+         NULL,                                                                  \
+         "f32"},                                                                \
+    {                                                                           \
+        role "_nvfp4_input", WF_LAYERS module ".input_scale", "", W,            \
+            WF_WHEN_PACKED("nvfp4", when), NULL, "f32"                          \
     }
+
+/* `unit` is one of rows, or of columns, which scales of rows have not. */
+#define WF_ROWS_LINEAR(role, module, rows, columns, W, when, unit) \
+    WF_ROWS_LINEAR_OF(role, module, rows, columns, W, when, unit, unit)
+#define WF_ROWS_LINEAR_IN(role, module, rows, columns, W, when, unit) \
+    WF_ROWS_LINEAR_OF(role, module, rows, columns, W, when, unit, NULL)
 
 #define WF_ROWS_QKV_FP8(W, when)                                             \
     WF_ROWS_LINEAR("q", "self_attn.q_proj", "nq*d", "H", W, when, "nq"),     \
         WF_ROWS_LINEAR("k", "self_attn.k_proj", "nk*d", "H", W, when, "nk"), \
         WF_ROWS_LINEAR("v", "self_attn.v_proj", "nk*d", "H", W, when, "nk")
-#define WF_ROWS_O_FP8(W, when) WF_ROWS_LINEAR("o", "self_attn.o_proj", "H", "nq*d", W, when, "nq")
+#define WF_ROWS_O_FP8(W, when) \
+    WF_ROWS_LINEAR_IN("o", "self_attn.o_proj", "H", "nq*d", W, when, "nq")
 #define WF_ROWS_MLP_FP8(W, when)                                      \
     WF_ROWS_LINEAR("gate", "mlp.gate_proj", "F", "H", W, when, NULL), \
         WF_ROWS_LINEAR("up", "mlp.up_proj", "F", "H", W, when, NULL), \
@@ -289,7 +300,7 @@
         WF_ROW("gdn_a_log", "linear_attn.A_log", "gv", W, "linear", "gv"),                    \
         WF_ROW("gdn_dt_bias", "linear_attn.dt_bias", "gv", W, "linear", "gv"),                \
         WF_ROW("gdn_norm", "linear_attn.norm.weight", "ev", W, "linear", NULL),               \
-        WF_ROWS_LINEAR("gdn_out", "linear_attn.out_proj", "H", "gv*ev", W, "linear", "gv")
+        WF_ROWS_LINEAR_IN("gdn_out", "linear_attn.out_proj", "H", "gv*ev", W, "linear", "gv")
 #define WF_REQUIRES_DELTA \
     "gv % gk == 0: linear_num_value_heads is no multiple of linear_num_key_heads"
 

@@ -95,7 +95,7 @@ static const struct row sglang[] = {
     {"sglang-qwen2-tp4-tied", DETECT_AMBIGUOUS},
     {"sglang-qwen3-fp8block-tp2", DETECT_AMBIGUOUS},
     {"sglang-qwen3-fp8rows-tp2", DETECT_AMBIGUOUS},
-    {"sglang-qwen3moe-fp8rows-tp2ep2", DETECT_AMBIGUOUS},
+    {"sglang-qwen3moe-fp8rows-tp2", DETECT_AMBIGUOUS},
     {"sglang-qwen3-tp2-moedense1", DETECT_AMBIGUOUS},
     {"sglang-qwen3-tp2", DETECT_AMBIGUOUS},
     {"sglang-qwen3-tp2pp2-tied", DETECT_AMBIGUOUS},
