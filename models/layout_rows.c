@@ -548,7 +548,8 @@ static enum wf_status bind_rest(struct binder *b)
 enum wf_status wf_binding_make(const struct wf_model *model, const struct wf_engine *engine,
                                struct wf_binding *binding_out, struct wf_error *error)
 {
-    *binding_out = (struct wf_binding){.rows = calloc(WF_BOUND_MAX, sizeof *binding_out->rows)};
+    /* Half a megabyte of which few rows are used: not cleared for each layout. */
+    *binding_out = (struct wf_binding){.rows = malloc(WF_BOUND_MAX * sizeof *binding_out->rows)};
     struct binder *b = calloc(1, sizeof *b);
     if (!b || !binding_out->rows) {
         free(b);
