@@ -20,6 +20,20 @@ enum {
 const struct wf_guess_ranks wf_guess_one_rank = {.count = 1, .at = {{0, 1}}};
 static const struct wf_guess_ranks two_ranks = {.count = 2, .at = {{0, 1}, {1, 1}}};
 
+int wf_size_bits_count(wf_size_bits_t bits)
+{
+    return __builtin_popcountll((uint64_t)bits) + __builtin_popcountll((uint64_t)(bits >> 64));
+}
+
+size_t wf_size_bits_first(wf_size_bits_t bits)
+{
+    size_t size = 0;
+    while (size < WF_FAMILY_SIZES_MAX && (bits >> size & 1) == 0) {
+        size++;
+    }
+    return size;
+}
+
 bool wf_guess_is_flag(const struct wf_family_size *size)
 {
     return size->match != NULL;
@@ -104,11 +118,11 @@ static bool is_count(const struct wf_family *family, const char *name)
     return counts;
 }
 
-uint64_t wf_guess_counts(const struct wf_family *family)
+wf_size_bits_t wf_guess_counts(const struct wf_family *family)
 {
-    uint64_t counts = 0;
+    wf_size_bits_t counts = 0;
     for (size_t s = 0; s < family->size_count; s++) {
-        counts |= (uint64_t)is_count(family, family->sizes[s].name) << s;
+        counts |= is_count(family, family->sizes[s].name) ? WF_SIZE_BIT(s) : 0;
     }
     return counts;
 }

@@ -82,6 +82,13 @@ struct wf_guess_ranks {
     } at[WF_DETECT_WORLD_MAX];
 };
 
+/* A bit for each size of a family. */
+typedef unsigned __int128 wf_size_bits_t;
+#define WF_SIZE_BIT(size) ((wf_size_bits_t)1 << (size))
+_Static_assert(WF_FAMILY_SIZES_MAX <= 128, "a bit for each size");
+int wf_size_bits_count(wf_size_bits_t bits);
+size_t wf_size_bits_first(wf_size_bits_t bits); /* of some */
+
 /* How a dump's weights are quantised. */
 struct wf_guess_quant {
     const char
@@ -129,7 +136,7 @@ struct wf_guess {
     uint64_t vocab;                  /* multiple to which the vocabulary is padded; 0: not at all */
     bool free[WF_FAMILY_SIZES_MAX];  /* chosen where only a product shows */
     bool shows[WF_FAMILY_SIZES_MAX]; /* some shape or number of tensors depends on it */
-    uint64_t counts;                 /* wf_guess_counts of the family */
+    wf_size_bits_t counts;           /* wf_guess_counts of the family */
     struct wf_trials *trials;        /* borrows */
 };
 
@@ -138,7 +145,7 @@ bool wf_guess_is_flag(const struct wf_family_size *size);
 /* Whether a guess may say it: it has a key, and no other than that of a quantisation. */
 bool wf_guess_can_say(const struct wf_family_size *size);
 /* Sizes that say how many members or layers of a kind there are, as bits. */
-uint64_t wf_guess_counts(const struct wf_family *family);
+wf_size_bits_t wf_guess_counts(const struct wf_family *family);
 bool wf_guess_is_count(const struct wf_guess *guess, size_t size);
 /* Index of a size, or WF_NONE. */
 uint32_t wf_guess_size(const struct wf_family *family, const char *name);

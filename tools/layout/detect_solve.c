@@ -23,16 +23,16 @@ enum {
 
 /* Bits are sizes. */
 struct follows {
-    uint64_t any[WF_SEEN_PARTS];
-    uint64_t alone[WF_SEEN_PARTS]; /* in proportion to it */
-    uint64_t bent[WF_SEEN_PARTS];  /* on no line */
+    wf_size_bits_t any[WF_SEEN_PARTS];
+    wf_size_bits_t alone[WF_SEEN_PARTS]; /* in proportion to it */
+    wf_size_bits_t bent[WF_SEEN_PARTS];  /* on no line */
 };
 
 struct wf_solver {
     const struct wf_seen *dump;
     struct follows *follows; /* of each slot of the dump */
-    uint64_t movers;         /* sizes that something follows */
-    uint64_t loose;          /* sizes that nothing does, but which others must go with */
+    wf_size_bits_t movers;   /* sizes that something follows */
+    wf_size_bits_t loose;    /* sizes that nothing does, but which others must go with */
     uint32_t experts;        /* index of E, or WF_NONE */
     struct wf_guess_tie tie;
     uint64_t seeds[WF_FAMILY_SIZES_MAX]; /* of the last solution; 0: none yet */
@@ -44,8 +44,8 @@ struct attempt {
     struct wf_guess *guess;
     const struct wf_guess_ranks *ranks;
     struct wf_seen now;
-    uint64_t open;    /* sizes that are not solved */
-    uint64_t experts; /* E once it is known: trial layouts keep fewer */
+    wf_size_bits_t open; /* sizes that are not solved */
+    uint64_t experts;    /* E once it is known: trial layouts keep fewer */
     struct wf_left *left;
 };
 
@@ -68,7 +68,8 @@ struct points {
 
 static void note_moves(struct wf_solver *solver, const struct points *points, size_t s)
 {
-    uint64_t bit = UINT64_C(1) << s, from = points->at[0], to = points->at[1];
+    wf_size_bits_t bit = WF_SIZE_BIT(s);
+    uint64_t from = points->at[0], to = points->at[1];
     for (uint32_t i = 0; i < solver->dump->count; i++) {
         const struct wf_seen_slot *slots[3] = {NULL};
         for (uint32_t k = 0; k < points->count; k++) {
@@ -151,7 +152,7 @@ struct wf_solver *wf_solver_new(const struct wf_guess *begin, const struct wf_se
             bool counts = wf_guess_is_count(guess, s);
             bool moves = solver->movers >> s & 1;
             bool on = guess->value[s] > FLAG_MAX; /* 1: a number that is one of few, or a flag */
-            solver->loose |= !moves && !counts && on ? UINT64_C(1) << s : 0;
+            solver->loose |= !moves && !counts && on ? WF_SIZE_BIT(s) : 0;
         }
     }
     wf_seen_fini(&now);
@@ -236,7 +237,7 @@ static bool solve_line(const struct attempt *a, size_t s, uint32_t slot, uint32_
 /* --- all parts ------------------------------------------------------------------------------- */
 
 /* Halves the larger ones of these sizes until they are seen. */
-static bool look_lower(struct attempt *a, uint64_t sizes)
+static bool look_lower(struct attempt *a, wf_size_bits_t sizes)
 {
     struct wf_guess *guess = a->guess;
     uint64_t largest = 0;
@@ -265,12 +266,12 @@ static bool look(struct attempt *a)
         return true;
     }
     const struct wf_guess before = *a->guess;
-    uint64_t yield = a->open | a->solver->loose;
+    wf_size_bits_t yield = a->open | a->solver->loose;
     bool good = look_lower(a, yield);
     for (size_t s = 0; s < before.family->size_count && before.quant != NULL && !good; s++) {
         if (yield >> s & 1) {
             *a->guess = before;
-            good = look_lower(a, UINT64_C(1) << s);
+            good = look_lower(a, WF_SIZE_BIT(s));
         }
     }
     return good;
@@ -300,13 +301,13 @@ static void say_left(const struct attempt *a, uint32_t slot, uint32_t part)
 static uint32_t count_left(const struct attempt *a)
 {
     const struct wf_solver *solver = a->solver;
-    uint64_t experts = solver->experts != WF_NONE ? UINT64_C(1) << solver->experts : 0;
+    wf_size_bits_t experts = solver->experts != WF_NONE ? WF_SIZE_BIT(solver->experts) : 0;
     uint32_t left = 0, slot = 0, part = 0;
     for (uint32_t i = 0; i < solver->dump->count; i++) {
         const struct wf_seen_slot *want = &solver->dump->slots[i];
         const struct wf_seen_slot *now = wf_seen_find(&a->now, want->pattern);
         for (uint32_t p = 0; p < WF_SEEN_PARTS; p++) {
-            uint64_t moved = solver->follows[i].any[p];
+            wf_size_bits_t moved = solver->follows[i].any[p];
             bool known = (moved & (a->open | experts)) == 0;
             bool wrong = now == NULL ? p == 0 : known && now->parts[p] != want->parts[p];
             slot = wrong && left == 0 ? i : slot;
@@ -340,7 +341,8 @@ static uint64_t count_slots(const struct attempt *a, uint32_t slot, uint32_t par
 static bool solve_experts(struct attempt *a, bool *progress)
 {
     const struct wf_solver *solver = a->solver;
-    uint64_t bit = UINT64_C(1) << solver->experts, least = UINT64_MAX, most = 0;
+    wf_size_bits_t bit = WF_SIZE_BIT(solver->experts);
+    uint64_t least = UINT64_MAX, most = 0;
     for (uint32_t i = 0; i < solver->dump->count; i++) {
         bool there = wf_seen_find(&a->now, solver->dump->slots[i].pattern) != NULL;
         for (uint32_t p = 0; p < WF_SEEN_PARTS && there; p++) {
@@ -380,7 +382,8 @@ static bool find_part(const struct attempt *a, size_t s, bool even, uint32_t *sl
                       uint32_t *part_out)
 {
     const struct wf_solver *solver = a->solver;
-    uint64_t bit = UINT64_C(1) << s, best = 0;
+    wf_size_bits_t bit = WF_SIZE_BIT(s);
+    uint64_t best = 0;
     for (uint32_t i = 0; i < solver->dump->count; i++) {
         const struct wf_seen_slot *want = &solver->dump->slots[i];
         const struct wf_seen_slot *now = wf_seen_find(&a->now, want->pattern);
@@ -401,21 +404,21 @@ static bool find_part(const struct attempt *a, size_t s, bool even, uint32_t *sl
 static void set(struct attempt *a, size_t s, uint64_t value)
 {
     a->guess->value[s] = value;
-    a->open &= ~(UINT64_C(1) << s);
+    a->open &= ~(WF_SIZE_BIT(s));
 }
 
 /* Every size that a part gives; proportions first, all of them at once. False: none can be. */
 static bool solve_round(struct attempt *a, bool *progress)
 {
     struct wf_guess next = *a->guess;
-    uint64_t open = a->open;
+    wf_size_bits_t open = a->open;
     uint32_t slot = 0, part = 0;
     for (size_t s = 0; s < next.family->size_count; s++) {
         if ((open >> s & 1) && s != a->solver->experts && find_part(a, s, true, &slot, &part)) {
             const struct wf_seen_slot *want = &a->solver->dump->slots[slot];
             uint64_t now = wf_seen_find(&a->now, want->pattern)->parts[part];
             next.value[s] = a->guess->value[s] * want->parts[part] / now;
-            open &= ~(UINT64_C(1) << s);
+            open &= ~(WF_SIZE_BIT(s));
             *progress = true;
         }
     }
@@ -461,7 +464,7 @@ static void add_candidate(struct candidates *list, uint64_t value)
 
 /* Values of a size of a product: what went before, what leaves the other one usual, usual ones
  * themselves, and whatever divides. */
-static void list_candidates(const struct attempt *a, size_t s, uint64_t others, uint32_t slot,
+static void list_candidates(const struct attempt *a, size_t s, wf_size_bits_t others, uint32_t slot,
                             uint32_t part, struct candidates *list)
 {
     static const uint64_t usual[] = {128, 64, 256, 192, 96, 80, 32, 16, 512, 112, 8, 4, 2, 1};
@@ -472,9 +475,9 @@ static void list_candidates(const struct attempt *a, size_t s, uint64_t others, 
         add_candidate(list, a->solver->seeds[s] * scale);
         add_candidate(list, a->solver->seeds[s] % scale == 0 ? a->solver->seeds[s] / scale : 0);
     }
-    bool two = __builtin_popcountll(others) == 1 && now > 0;
+    bool two = wf_size_bits_count(others) == 1 && now > 0;
     unsigned __int128 product = two ? (unsigned __int128)a->guess->value[s] *
-                                          a->guess->value[__builtin_ctzll(others)] * wanted / now
+                                          a->guess->value[wf_size_bits_first(others)] * wanted / now
                                     : 0;
     for (size_t u = 0; u < USUAL && two; u++) {
         bool divides = product % usual[u] == 0 && product / usual[u] <= INT32_MAX;
@@ -491,14 +494,14 @@ static void list_candidates(const struct attempt *a, size_t s, uint64_t others, 
 /* Only a product shows: one of its sizes is chosen, then the rest follows. */
 static bool choose(struct attempt *a, unsigned chosen)
 {
-    uint64_t product = 0;
+    wf_size_bits_t product = 0;
     uint32_t slot = 0, part = 0;
     for (uint32_t i = 0; i < a->solver->dump->count; i++) {
         for (uint32_t p = 0; p < WF_SEEN_PARTS; p++) {
-            uint64_t open = a->solver->follows[i].any[p] & a->open;
-            int count = __builtin_popcountll(open);
+            wf_size_bits_t open = a->solver->follows[i].any[p] & a->open;
+            int count = wf_size_bits_count(open);
             bool seen = wf_seen_find(&a->now, a->solver->dump->slots[i].pattern) != NULL;
-            if (seen && count > 1 && (product == 0 || count < __builtin_popcountll(product))) {
+            if (seen && count > 1 && (product == 0 || count < wf_size_bits_count(product))) {
                 product = open;
                 slot = i;
                 part = p;
@@ -508,11 +511,11 @@ static bool choose(struct attempt *a, unsigned chosen)
     if (product == 0 || chosen == CHOSEN_MAX) {
         return false;
     }
-    size_t s = (size_t)__builtin_ctzll(product);
+    size_t s = wf_size_bits_first(product);
     struct candidates list = {.count = 0};
-    list_candidates(a, s, product & ~(UINT64_C(1) << s), slot, part, &list);
+    list_candidates(a, s, product & ~(WF_SIZE_BIT(s)), slot, part, &list);
     const struct wf_guess before = *a->guess;
-    const uint64_t open = a->open;
+    const wf_size_bits_t open = a->open;
     for (uint32_t c = 0; c < list.count && before.trials->work > 0; c++) {
         *a->guess = before;
         a->open = open;
@@ -568,7 +571,7 @@ bool wf_solver_run(struct wf_solver *solver, struct wf_guess *guess,
         if (moves || (solver->loose >> s & 1)) {
             guess->value[s] = wf_guess_start(guess->family, s, total);
             guess->shows[s] = moves;
-            a.open |= moves ? UINT64_C(1) << s : 0;
+            a.open |= moves ? WF_SIZE_BIT(s) : 0;
         }
     }
     bool good = solve(&a, 0);
