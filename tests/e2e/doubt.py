@@ -10,12 +10,12 @@ from e2e import Watched, Work, check
 from slow import PATIENT, SLOW
 
 
-def held_vote(work, faults=""):
+def held_vote(work, faults="", keeper=""):
     """Infer rank 0 stops itself before its first vote about version 2, until its trainer is told that it is in doubt."""
     path = work.path("job.yaml")
     with open(path, "w") as out:
         out.write(f'job: doubt\nmodel: {work.model}\ntrain: {{spec: "megatron:tp=1", deadline: {SLOW}s}}\n'
-                  f'infer: {{spec: "vllm:tp=1"}}\nrun: {{versions: 3}}\n{faults}{PATIENT}')
+                  f'infer: [{{spec: "vllm:tp=1"}}{keeper}]\nrun: {{versions: 3}}\n{faults}{PATIENT}')
     held = Held(work.folder, "infer:0", "before", "vote", 2)
     job = Watched(path, env=held.environment)
     stopped = held.wait(job.pump)
@@ -42,8 +42,9 @@ def case_committed():
 
 def case_aborted():
     with Work() as work:
-        faults = "faults: [" + ", ".join(f"{{kind: fail, at: {at}}}" for at in (2, 3, 4)) + "]\n"
-        status, report, text = held_vote(work, faults)
+        faults = "faults: [" + ", ".join(f"{{kind: fail, at: {at}, ranks: [0]}}" for at in (2, 3, 4)) + "]\n"
+        # Who keeps versions in a folder serves nobody, and is not counted below.
+        status, report, text = held_vote(work, faults + "files: {folder: versions, keep: 2}\n", ', {name: keeper, spec: "hf:"}')
         check(status == 1 and not report["ok"], "a version was given up", text[-3000:])
         states = [(step(entry), entry["state"]) for entry in report["versions"]]
         check(states == [(1, "committed"), (2, "aborted"), (2, "aborted"), (2, "aborted"), (3, "committed")],

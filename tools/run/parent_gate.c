@@ -194,14 +194,15 @@ static void take_note(struct parent *p, const struct wf_frame_note *note)
     }
 }
 
-/* The infer ranks whose weights an aborted version has not touched, for all we know: of those that
- * read into place only they know. */
+/* The engines' ranks whose weights an aborted version has not touched, for all we know: of those
+ * that read into place only they know. Who keeps versions in a folder serves nobody. */
 static uint32_t count_keeping(const struct parent *p)
 {
     uint32_t keeping = 0;
     for (uint32_t i = 0; i < p->setup->infer_ranks; i++) {
-        const struct wf_job_group *group = &p->setup->job.infer[wf_run_place(p->setup, i).group];
-        keeping += group->mode == WF_MODE_STAGED && !p->away[p->setup->train_ranks + i] &&
+        const uint32_t group = wf_run_place(p->setup, i).group;
+        keeping += p->setup->job.infer[group].mode == WF_MODE_STAGED &&
+                   !wf_run_keeps(p->setup, group) && !p->away[p->setup->train_ranks + i] &&
                    p->held_step[i] > 0;
     }
     return keeping;
