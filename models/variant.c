@@ -254,7 +254,8 @@ static enum wf_status pair_params(const struct wf_model *job, struct wf_variants
         }
         if (wf_quant_is_by_row(v->rule) && codes->shape[1] > WF_VARIANT_ROW_MAX) {
             return wf_error_set(error, WF_UNSUPPORTED,
-                                "%s has rows of %llu elements; expected at most %d with one scale",
+                                "%s has rows of %llu elements; expected at most %d with one scale: "
+                                "give the engine a rule of blocks (quant=deepseek)",
                                 codes->name, (unsigned long long)codes->shape[1],
                                 WF_VARIANT_ROW_MAX);
         }

@@ -50,8 +50,7 @@ struct wf_check_block wf_check_block(enum wf_quant rule, float amax)
         block.scale = 1 / block.factor;
         return block;
     }
-    bool row = rule == WF_QUANT_CHANNEL_DIV || rule == WF_QUANT_CHANNEL_MUL;
-    float floor = row ? 1e-12f : rule == WF_QUANT_SLIME ? 1e-10f : 1e-4f;
+    float floor = wf_quant_is_by_row(rule) ? 1e-12f : rule == WF_QUANT_SLIME ? 1e-10f : 1e-4f;
     block.scale = (amax < floor ? floor : amax) / e4m3_max;
     if (rule == WF_QUANT_VLLM_UE8M0) {
         block.scale = power_above(block.scale);

@@ -193,7 +193,7 @@ static enum wf_status check_row(uint64_t columns, struct wf_error *error)
                ? WF_OK
                : wf_error_set(error, WF_UNSUPPORTED,
                               "the element check knows scales of rows of up to %d elements, and "
-                              "found %" PRIu64,
+                              "found %" PRIu64 ": set policy.validate_every to 0",
                               WF_VERIFY_CHUNK, columns);
 }
 

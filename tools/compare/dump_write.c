@@ -445,8 +445,7 @@ static enum wf_status check_folder(const char *folder, uint32_t world, struct wf
     uint32_t count = 0;
     struct wf_error why = {0};
     snprintf(config, sizeof config, "%s/config.json", folder);
-    if (access(config, F_OK) ==
-        0) { /* with a recipe.json beside it, it could be read in two ways */
+    if (access(config, F_OK) == 0) { /* a recipe.json beside it could be read in two ways */
         return wf_error_set(error, WF_REFUSED,
                             "%s holds a config.json: it is a Hugging Face folder; name another "
                             "folder for a dump",

@@ -56,9 +56,11 @@ enum wf_status wf_dump_add(struct wf_dump_rank *rank, const char *name, size_t n
     for (size_t i = 0; i < name_len; i++) {
         unsigned char byte = (unsigned char)name[i];
         if (byte < 0x20 || byte == 0x7f) { /* would rewrite a terminal, or be a line of its own */
-            return wf_error_set(error, WF_INVALID,
-                                "tensor \"%.*s\": its name has the control character 0x%02x",
-                                (int)name_len, name, byte);
+            return wf_error_set(
+                error, WF_INVALID,
+                "tensor \"%.*s\": its name has the control character 0x%02x; expected "
+                "a text in one line: is the file damaged?",
+                (int)name_len, name, byte);
         }
     }
     enum wf_status status = make_room(rank, error);
